@@ -11,8 +11,8 @@ use berth_qec::{Algorithm, osd::BpOsd, relay::RelayBp, window::Window};
 
 use crate::{
     config::{
-        Backing, Binding, Bucket, Config, Control, Dataplane, Handler, Host, Kind, Limits, Loaded, Mode, Node, Note,
-        Policy, Port, Region, Ring, RingKernel, Service, type_word,
+        Backing, Binding, Bucket, Config, Control, Dataplane, Executors, Handler, Host, Kind, Limits, Loaded, Mode,
+        Node, Note, Policy, Port, Region, Ring, RingKernel, Service, Tasklet, type_word,
     },
     sys::Root,
 };
@@ -124,6 +124,15 @@ pub fn summary(config: &Config) -> String {
         for (name, address) in endpoints(config, control) {
             let _ = writeln!(out, "endpoint {name}: {address}");
         }
+    }
+    if let Some(Tasklet { isolated, executors, cpus, memory, .. }) = &config.tasklet {
+        let by = match (isolated, executors) {
+            (false, _) => "on threads of this process",
+            (true, Executors::Auto) => "in processes of their unit, or of this one where it is not there",
+            (true, Executors::Unit) => "in processes of their unit",
+            (true, Executors::Child) => "in processes of this one",
+        };
+        let _ = writeln!(out, "tasklets: {by}, on cpu {}, {memory} bytes of memory", numbers(cpus));
     }
     if let Some(hip) = &config.hip {
         let wire = if hip.tls.is_some() { "TLS 1.3" } else { "plain text" };

@@ -281,8 +281,11 @@ failed() { berth tasklet result "$1" 2>&1 | grep "$2"; }
 ok "executors: an appliance starts with them" systemctl start berth@tasklets
 ok "executors: it is enrolled" sh -c 'berth key new && berth enroll'
 ok "executors: a tasklet runs" runs
-ok "executors: they are another user's, and shut in" sh -c 'pids=$(pgrep -u berth-executor -f "^/usr/bin/berth-executor [0-9]") &&
-    for pid in $pids; do grep -qx "Seccomp:	2" /proc/$pid/status && grep -qx "CapEff:	0*" /proc/$pid/status || exit 1; done'
+shut_in() {
+    for pid in $(executors); do grep -qx "Seccomp:	2" "/proc/$pid/status" && grep -qx "CapEff:	0*" "/proc/$pid/status" || return 1; done
+    executors | grep -q .
+}
+ok "executors: they are another user's, and shut in" shut_in
 cgroups() {
     of=$(systemctl show -P ControlGroup berth-executor)
     for pid in $(executors); do

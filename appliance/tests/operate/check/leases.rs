@@ -209,6 +209,23 @@ fn what_serves_leases_needs_a_control_plane() {
 
 #[cfg(feature = "wasm")]
 #[test]
+fn who_runs_tasklets_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    for (key, by) in [
+        ("", "in processes of their unit, or of this one where it is not there"),
+        ("executors = \"unit\"", "in processes of their unit"),
+        ("executors = \"child\"", "in processes of this one"),
+        ("isolation = \"inline\"", "on threads of this process"),
+    ] {
+        let output = check(&folder, &format!("[control]\nudp = \"127.0.0.1:0\"\n[tasklet]\ncpus = [1]\n{key}\n"));
+        let out = String::from_utf8(output.stdout).unwrap();
+        let wanted = format!("\ntasklets: {by}, on cpu 1, 268435456 bytes of memory\n");
+        assert!(out.contains(&wanted), "{out}");
+    }
+}
+
+#[cfg(feature = "wasm")]
+#[test]
 fn tasklets_keep_off_cpus_that_poll() {
     let polling = "[runtime]\nhousekeeping_cpus = [0]\n[control]\nudp = \"127.0.0.1:0\"\n\
         [[binding]]\nkind = \"nvme\"\nlisten = [\"127.0.0.1:0\"]\ncpus = [1]\n[tasklet]\ncpus = [1]\n";
