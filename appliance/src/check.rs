@@ -7,7 +7,12 @@ use berth_identity::Enrolment;
 use berth_kernels::{Choice, Format, Settings};
 use berth_plugin::Plugin;
 use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth, sriov::Card};
-use berth_qec::{Algorithm, osd::BpOsd, relay::RelayBp, window::Window};
+use berth_qec::{
+    Algorithm,
+    osd::{BpOsd, Statistics},
+    relay::RelayBp,
+    window::Window,
+};
 
 use crate::{
     config::{
@@ -68,8 +73,12 @@ fn describe_algorithm(algorithm: Algorithm) -> String {
         Algorithm::RelayBp(RelayBp { relays, legs, iterations, .. }) => {
             format!("relay_bp of {relays} relays, {legs} legs of {iterations} iterations")
         }
-        Algorithm::BpOsd(BpOsd { iterations, order, .. }) => {
-            format!("bp_osd of {iterations} iterations, order {order}")
+        Algorithm::BpOsd(BpOsd { iterations, statistics, order, .. }) => {
+            let statistics = match statistics {
+                Statistics::Ordered => "ordered",
+                Statistics::Localized => "localized",
+            };
+            format!("bp_osd of {iterations} iterations, {statistics} statistics of order {order}")
         }
         Algorithm::Window(Window { window, commit, inner }) => {
             format!("windows of {window} rounds, {commit} decided at a time, by {}", describe_algorithm(inner.into()))

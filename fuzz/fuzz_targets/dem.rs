@@ -7,7 +7,7 @@ use std::sync::Arc;
 use berth_qec::{
     Algorithm, Decoder, Tables,
     dem::DetectorErrorModel,
-    osd::{BpOsd, Schedule},
+    osd::{BpOsd, Schedule, Statistics},
     relay::RelayBp,
     sparse::MeasurementMap,
     window::{Experiment, Inner, Intake, Window},
@@ -20,7 +20,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         return;
     }
     let relay = RelayBp { relays: 2, legs: 2, iterations: 5, seed: 0 };
-    let osd = BpOsd { schedule: Schedule::Serial, iterations: 5, order: 3 };
+    let osd = BpOsd { schedule: Schedule::Serial, iterations: 5, statistics: Statistics::Ordered, order: 3 };
+    let lsd = BpOsd { statistics: Statistics::Localized, ..osd };
     let window = |inner| Algorithm::Window(Window { window: 3, commit: 2, inner });
     let algorithms = [
         Algorithm::Mwpm,
@@ -29,6 +30,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         Algorithm::MultiErrorLut { depth: 1 },
         Algorithm::RelayBp(relay),
         Algorithm::BpOsd(osd),
+        Algorithm::BpOsd(lsd),
         window(Inner::Mwpm),
         window(Inner::BpOsd(osd)),
     ];

@@ -3,7 +3,7 @@
 
     python3 -m venv v && v/bin/pip install ldpc==2.4.1 && v/bin/python perf/baselines/ldpc_decode.py [SHOTS [TIMES [SEED]]]
 
-Min-sum by 0.75 and at most 60 iterations, then OSD-CS of order 10 or OSD-0. Each error is TIMES (default 1) as likely as the model has it. A
+Min-sum by 0.75 and at most 60 iterations, then OSD-CS of order 10, OSD-0 or LSD-0. Each error is TIMES (default 1) as likely as the model has it. A
 line of a table each; times include the call from Python.
 """
 
@@ -12,6 +12,7 @@ import sys
 import time
 
 import ldpc
+import ldpc.bplsd_decoder
 import numpy
 import scipy.sparse
 
@@ -25,6 +26,7 @@ CASES = [
     ("serial, order 10", {"schedule": "serial", **SWEEP}),
     ("parallel, order 10", {"schedule": "parallel", **SWEEP}),
     ("serial, order 0", {"schedule": "serial", "osd_method": "OSD_0", "osd_order": 0}),
+    ("serial, localized, order 0", {"schedule": "serial", "lsd_method": "LSD_0", "lsd_order": 0}),
 ]
 
 
@@ -84,7 +86,8 @@ for name in ("surface_d3_p5e-3", "surface_d5_p5e-3", "bicycle_72", "bicycle_144"
     check = scipy.sparse.csr_matrix(check)
     events, flips = sample(mechanisms, detectors, observables)
     for case, options in CASES:
-        decoder = ldpc.BpOsdDecoder(
+        kind = ldpc.BpOsdDecoder if "osd_method" in options else ldpc.bplsd_decoder.BpLsdDecoder
+        decoder = kind(
             check, error_channel=priors, max_iter=60, bp_method="minimum_sum", ms_scaling_factor=0.75, **options
         )
         times, found = [], []

@@ -38,6 +38,7 @@ use crate::{
         hlog::{self, Log},
     },
     tally::Interval,
+    verify::Expect,
 };
 
 /// Time to calibrate the clock; about 10 ppm.
@@ -160,6 +161,10 @@ pub(crate) fn measure(job: &Job) -> anyhow::Result<ExitCode> {
         let mix = Mix::new(&plan.scripts);
         let functions: Vec<_> = mix.steps().iter().map(|step| step.name).collect();
         let mut case = Case::new(plan.name.clone(), plan.payload, &functions);
+        case.shots = mix.steps().iter().find_map(|step| match &step.expect {
+            Expect::Prediction { truth, .. } => Some(truth.rows()),
+            Expect::Bytes(_) => None,
+        });
         if let Some(chore) = plan.chore {
             let count = match chore {
                 Chore::Before(count) => count,

@@ -9,7 +9,7 @@ use berth_keys::{At, Table};
 use berth_qec::{
     Algorithm, Tables,
     dem::DetectorErrorModel,
-    osd::{BpOsd, Schedule},
+    osd::{BpOsd, Schedule, Statistics},
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
     window::{Experiment, Inner, Window},
@@ -135,7 +135,6 @@ fn experiment(
 enum Word {
     /// One that decodes windows, too.
     Inner(Inner),
-    CorrelatedMwpm,
     MultiErrorLut,
     Window,
 }
@@ -144,20 +143,19 @@ enum Word {
 fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Rounds>) {
     let inner = [
         ("mwpm", Inner::Mwpm),
+        ("correlated_mwpm", Inner::CorrelatedMwpm),
         ("lut", Inner::Lut { depth: 1 }),
         ("relay_bp", Inner::RelayBp(RelayBp::default())),
         ("bp_osd", Inner::BpOsd(BpOsd::default())),
     ];
-    let [mwpm, lut, relay_bp, bp_osd] = inner.map(|(word, inner)| (word, Word::Inner(inner)));
-    let others =
-        [("correlated_mwpm", Word::CorrelatedMwpm), ("multi_error_lut", Word::MultiErrorLut), ("window", Word::Window)];
-    let algorithm = t.choice("algorithm", &[&[mwpm, lut, relay_bp, bp_osd], &others[..]].concat());
-    let known = "algorithm = \"mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"correlated_mwpm\", \"multi_error_lut\" or \"window\"";
+    let whole = inner.map(|(word, inner)| (word, Word::Inner(inner)));
+    let others = [("multi_error_lut", Word::MultiErrorLut), ("window", Word::Window)];
+    let algorithm = t.choice("algorithm", &[&whole[..], &others].concat());
+    let known = "algorithm = \"mwpm\", \"correlated_mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"multi_error_lut\" or \"window\"";
     let algorithm = t.require("algorithm", algorithm, known);
     match algorithm.map(|at| at.value) {
         None => (None, None),
         Some(Word::Inner(whole)) => (Some(parameters(t, whole).into()), None),
-        Some(Word::CorrelatedMwpm) => (Some(Algorithm::CorrelatedMwpm), None),
         Some(Word::MultiErrorLut) => (Some(Algorithm::MultiErrorLut { depth: t.number("depth") as usize }), None),
         Some(Word::Window) => (window(t, &inner), Some(rounds(t))),
     }
@@ -175,7 +173,7 @@ fn window(t: &mut Table<'_, '_>, inner: &[(&'static str, Inner)]) -> Option<Algo
 /// Reads the keys of an algorithm.
 fn parameters(t: &mut Table<'_, '_>, algorithm: Inner) -> Inner {
     match algorithm {
-        Inner::Mwpm => Inner::Mwpm,
+        Inner::Mwpm | Inner::CorrelatedMwpm => algorithm,
         Inner::Lut { .. } => Inner::Lut { depth: t.number("depth") as usize },
         Inner::RelayBp(_) => Inner::RelayBp(RelayBp {
             relays: t.number("relays") as usize,
@@ -186,6 +184,8 @@ fn parameters(t: &mut Table<'_, '_>, algorithm: Inner) -> Inner {
         Inner::BpOsd(_) => Inner::BpOsd(BpOsd {
             schedule: t.chosen("schedule", &[("serial", Schedule::Serial), ("parallel", Schedule::Parallel)]),
             iterations: t.number("iterations") as usize,
+            statistics: t
+                .chosen("statistics", &[("ordered", Statistics::Ordered), ("localized", Statistics::Localized)]),
             order: t.number("order") as usize,
         }),
     }

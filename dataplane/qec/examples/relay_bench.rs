@@ -14,7 +14,7 @@ use std::{hint::black_box, time::Instant};
 use anyhow::{Context, Result};
 use berth_qec::{
     Algorithm, Decoder,
-    osd::{BpOsd, Schedule},
+    osd::{BpOsd, Schedule, Statistics},
     relay::RelayBp,
 };
 use common::{Random, model, shot};
@@ -33,12 +33,15 @@ const MODELS: [&str; 8] = [
 fn main() -> Result<()> {
     let shots = std::env::args().nth(1).map_or(Ok(1000), |shots| shots.parse()).context("SHOTS is a number")?;
     let single = RelayBp { relays: 1, legs: 32, ..RelayBp::default() };
+    let localized = BpOsd { statistics: Statistics::Localized, ..BpOsd::default() };
     let algorithms = [
         ("relay_bp", Algorithm::RelayBp(RelayBp::default())),
         ("relay_bp, 1 relay of 32 legs", Algorithm::RelayBp(single)),
         ("bp_osd", Algorithm::BpOsd(BpOsd::default())),
         ("bp_osd, parallel", Algorithm::BpOsd(BpOsd { schedule: Schedule::Parallel, ..BpOsd::default() })),
         ("bp_osd, order 0", Algorithm::BpOsd(BpOsd { order: 0, ..BpOsd::default() })),
+        ("bp_osd, localized", Algorithm::BpOsd(localized)),
+        ("bp_osd, localized, order 0", Algorithm::BpOsd(BpOsd { order: 0, ..localized })),
         ("mwpm", Algorithm::Mwpm),
         ("lut, depth 1", Algorithm::Lut { depth: 1 }),
     ];

@@ -18,6 +18,8 @@ pub struct Case {
     pub name: String,
     /// Payload bytes, where the mix has a function with a choice.
     pub payload: Option<usize>,
+    /// Different shots that are decoded, over and over.
+    pub shots: Option<usize>,
     /// Each called function with its latencies in nanoseconds, in the order of the mix's steps.
     pub functions: Vec<(&'static str, Histogram<u64>)>,
     /// The latencies of all functions, in nanoseconds.
@@ -71,6 +73,7 @@ impl Case {
         Self {
             name,
             payload,
+            shots: None,
             functions: functions.iter().map(|name| (*name, histogram())).collect(),
             latency: histogram(),
             lag: histogram(),

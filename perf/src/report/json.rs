@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     bounce::Bounce,
+    decode::Rate,
     environment::Environment,
     hiccup::Hiccups,
     job::Job,
@@ -83,6 +84,9 @@ pub struct CaseReport {
     pub name: String,
     /// Payload bytes of `rpc_increment`, or bytes of each access or copy; `null` where nothing has a size.
     pub payload_bytes: Option<usize>,
+    /// Different shots that were decoded, over and over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shots: Option<usize>,
     /// Seconds from the start of the measurement to the last right answer.
     pub seconds: f64,
     /// Right answers per second.
@@ -245,6 +249,7 @@ impl CaseReport {
         Self {
             name: case.name.clone(),
             payload_bytes: case.payload,
+            shots: case.shots,
             seconds,
             answered_per_s: if seconds > 0.0 { answered / seconds } else { 0.0 },
             counts: case.counts,
@@ -271,6 +276,17 @@ impl CaseReport {
             setup: None,
             turns: Vec::new(),
         }
+    }
+}
+
+impl CaseReport {
+    /// Logical errors of the shots that were decoded: a shot that was decoded again tells nothing new. `None` where there are
+    /// none.
+    pub fn logical_errors(&self) -> Option<Rate> {
+        let Counts { predictions, logical_errors, .. } = self.counts;
+        let shots = predictions.min(self.shots? as u64);
+        let errors = (logical_errors as f64 / predictions as f64 * shots as f64).round() as u64;
+        (shots > 0).then_some(Rate { errors, shots })
     }
 }
 

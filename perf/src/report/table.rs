@@ -95,6 +95,14 @@ fn remarks(text: &mut String, case: &CaseReport) {
             share(counts.reference_logical_errors)
         );
     }
+    if let Some(rate) = case.logical_errors() {
+        let [low, high] = rate.wilson().map(|end| end * 100.0);
+        let _ = writeln!(
+            text,
+            "  {} different shots: the rate of logical errors is {low:.3} to {high:.3} % (95 %, Wilson)",
+            rate.shots
+        );
+    }
     for refusal in &case.refusals {
         let status = refusal.status.map_or("others".into(), |status| format!("status {status}"));
         let name = refusal.name.as_ref().map_or(String::new(), |name| format!(" ({name})"));

@@ -16,8 +16,7 @@ macro_rules! files {
 }
 
 /// File name and text of each suite that is built in.
-pub const SUITES: &[(&str, &str)] =
-    files!("suites": "smoke.toml", "rpc.toml", "lease.toml", "nvme.toml", "hip.toml", "overload.toml", "soak.toml");
+pub const SUITES: &[(&str, &str)] = files!("suites": "smoke.toml", "rpc.toml", "lease.toml", "nvme.toml", "hip.toml", "qec.toml", "overload.toml", "soak.toml");
 
 /// File name and text of each baseline that is built in.
 pub const BASELINES: &[(&str, &str)] = files!(
@@ -36,6 +35,10 @@ const DATA: &[(&str, &[u8])] = &[
     ("surface_d7.dets.b8", include_bytes!("../../data/surface_d7_p5e-3.dets.b8")),
     ("surface_d7.obs.b8", include_bytes!("../../data/surface_d7_p5e-3.obs.b8")),
     ("surface_d7.pymatching.b8", include_bytes!("../../data/surface_d7_p5e-3.pymatching.b8")),
+    ("surface_d3.dem", include_bytes!("../../../config/decoders/surface_d3_p5e-3.dem")),
+    ("surface_d3.dets.b8", include_bytes!("../../data/surface_d3_p5e-3.dets.b8")),
+    ("surface_d3.obs.b8", include_bytes!("../../data/surface_d3_p5e-3.obs.b8")),
+    ("surface_d3.pymatching.b8", include_bytes!("../../data/surface_d3_p5e-3.pymatching.b8")),
     ("surface_d5.dem", include_bytes!("../../../config/decoders/surface_d5_p5e-3.dem")),
     ("surface_d5.dets.b8", include_bytes!("../../data/surface_d5_p5e-3.dets.b8")),
     ("surface_d5.obs.b8", include_bytes!("../../data/surface_d5_p5e-3.obs.b8")),

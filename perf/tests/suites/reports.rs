@@ -7,6 +7,8 @@ use hdrhistogram::serialization::{
     interval_log::{IntervalLogIterator, LogEntry},
 };
 
+use berth_perf::decode::Rate;
+
 use crate::common::{run, try_run};
 
 #[test]
@@ -50,6 +52,31 @@ fn the_page_is_self_contained_and_the_log_has_every_latency() {
         assert_eq!(case.spectrum.last().unwrap().1, case.latency.max);
         assert!(case.hiccups.polls > case.counts.answered);
     }
+}
+
+/// However often the shots are asked, their rate of logical errors rests on each of them once.
+#[test]
+fn the_rate_of_logical_errors_is_that_of_the_shots() {
+    let dir = tempfile::tempdir().unwrap();
+    let html = dir.path().join("page.html");
+    let run = |count: u32| {
+        let shots = concat!(env!("CARGO_MANIFEST_DIR"), "/data/surface_d5_p5e-3");
+        let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/decoders/surface_d5_p5e-3.dem");
+        let html = html.display();
+        run(&format!(
+            "--port loopback --count {count} --window 8 --function qec_decode --shots {shots} --model {model} --html {html}"
+        ))
+    };
+    let (code, report) = run(20_000);
+    assert_eq!((code, report.cases[0].shots), (ExitCode::SUCCESS, Some(10_000)));
+    assert_eq!(report.cases[0].logical_errors(), Some(Rate { errors: 110, shots: 10_000 }));
+    let page = fs::read_to_string(&html).unwrap();
+    let row = "<td>10\u{202f}000</td><td>1.100 %</td><td>0.914 to 1.324 %</td>";
+    assert!(page.contains("<h2>Accuracy and latency</h2>") && page.contains(row), "{page}");
+    assert_eq!((page.matches("<svg").count(), page.matches("</svg>").count()), (4, 4));
+    assert!(!page.contains("NaN") && !page.contains("inf"));
+    // Fewer than there are shots.
+    assert_eq!(run(500).1.cases[0].logical_errors().map(|rate| rate.shots), Some(500));
 }
 
 /// Standard base64 with padding, as the log has it.

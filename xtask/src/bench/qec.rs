@@ -76,7 +76,7 @@ pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
     for turns in sides.turns(1, &[times, &tail_shots, distance(longest)])?.values() {
         rows.push(tail(turns)?);
     }
-    for (other, python) in [(&RELAY, setup::relay()?), (&LDPC, setup::ldpc()?)] {
+    for (other, python) in [(&RELAY, setup::relay()?), (&LDPC, setup::ldpc()?), (&LSD, setup::ldpc()?)] {
         rows.extend(beside(other, &python.to_string_lossy(), turns, propagated)?);
     }
     rows.extend(windows(turns, experiments)?);
@@ -238,6 +238,14 @@ const LDPC: Other = Other {
     theirs: "serial, order 10",
     ours: "bp_osd",
     parameters: "serial, 60 iterations, OSD-CS of order 10",
+};
+
+const LSD: Other = Other {
+    wanted: "BpLsdDecoder, its calls from Python included",
+    theirs: "serial, localized, order 0",
+    ours: "bp_osd, localized, order 0",
+    parameters: "serial, 60 iterations, LSD-0",
+    ..LDPC
 };
 
 /// Each model that both decode.

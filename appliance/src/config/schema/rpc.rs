@@ -17,6 +17,15 @@ const SCHEDULE: Key = key(
     "when the next detectors see what a detector has sent",
 )
 .default("\"serial\"");
+const STATISTICS: Key = key(
+    "statistics",
+    Kind::Choice(&[
+        ("ordered", "all, likeliest first (OSD)"),
+        ("localized", "those near the events, likeliest first (LSD): faster for large codes"),
+    ]),
+    "which errors make an answer where belief propagation has none",
+)
+.default("\"ordered\"");
 const ORDER: Key =
     key("order", Kind::Integer(0, 64), "errors of which pairs are tried; 0 tries no other answer than the first")
         .default("10");
@@ -30,10 +39,10 @@ pub(super) static DECODER: Section = Section::new(
             "algorithm",
             Kind::Choice(&[
                 ("mwpm", "minimum-weight perfect matching"),
+                ("correlated_mwpm", "mwpm in two passes: parts of one error make each other likelier"),
                 ("lut", "a table of the syndromes of a few errors"),
                 ("relay_bp", "relay belief propagation, on errors of any number of detectors"),
                 ("bp_osd", "belief propagation and ordered statistics, on errors of any number of detectors"),
-                ("correlated_mwpm", "mwpm in two passes: parts of one error make each other likelier"),
                 ("multi_error_lut", "lut by the rule of CUDA-Q QEC: the first errors, not what is likeliest"),
                 ("window", "some rounds at a time, each by another algorithm"),
             ]),
@@ -51,7 +60,7 @@ pub(super) static DECODER: Section = Section::new(
     Owned { by: Owner { key: "algorithm", word: "lut" }, keys: &[DEPTH] },
     Owned { by: Owner { key: "algorithm", word: "multi_error_lut" }, keys: &[DEPTH] },
     Owned { by: Owner { key: "algorithm", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS] },
-    Owned { by: Owner { key: "algorithm", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, ORDER] },
+    Owned { by: Owner { key: "algorithm", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, STATISTICS, ORDER] },
     Owned {
         by: Owner { key: "algorithm", word: "window" },
         keys: &[
@@ -61,6 +70,7 @@ pub(super) static DECODER: Section = Section::new(
                 "inner",
                 Kind::Choice(&[
                     ("mwpm", "minimum-weight perfect matching"),
+                    ("correlated_mwpm", "mwpm in two passes"),
                     ("lut", "a table of the syndromes of a few errors"),
                     ("relay_bp", "relay belief propagation"),
                     ("bp_osd", "belief propagation and ordered statistics"),
@@ -96,7 +106,7 @@ pub(super) static DECODER: Section = Section::new(
     },
     Owned { by: Owner { key: "inner", word: "lut" }, keys: &[DEPTH] },
     Owned { by: Owner { key: "inner", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS] },
-    Owned { by: Owner { key: "inner", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, ORDER] },
+    Owned { by: Owner { key: "inner", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, STATISTICS, ORDER] },
 ]]);
 
 pub(super) static GPU: Section = Section::new(

@@ -160,3 +160,31 @@ fn a_function_names_a_ring_that_each_port_has() {
     let stderr = String::from_utf8(idle.stderr).unwrap();
     assert!(stderr.starts_with("warning: ") && stderr.ends_with(wanted), "{stderr}");
 }
+
+#[test]
+fn decoders_say_how_they_decode() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("m.dem"),
+        "detector(0) D0\ndetector(1) D1\nerror(0.01) D0 ^ D0 D1 L0\nerror(0.01) D1\n",
+    )
+    .unwrap();
+    for (keys, said) in [
+        ("\"correlated_mwpm\"", "correlated_mwpm"),
+        ("\"bp_osd\"\norder = 3", "bp_osd of 60 iterations, ordered statistics of order 3"),
+        ("\"bp_osd\"\nstatistics = \"localized\"", "bp_osd of 60 iterations, localized statistics of order 10"),
+        (
+            "\"window\"\nwindow = 2\ncommit = 1\ninner = \"correlated_mwpm\"",
+            "windows of 2 rounds, 1 decided at a time, by correlated_mwpm",
+        ),
+        (
+            "\"window\"\nwindow = 2\ncommit = 1\ninner = \"bp_osd\"\nstatistics = \"localized\"",
+            "windows of 2 rounds, 1 decided at a time, by bp_osd of 60 iterations, localized statistics of order 10",
+        ),
+    ] {
+        let decoder = format!("[[decoder]]\nname = \"d\"\nmodel = \"m.dem\"\nalgorithm = {keys}\n");
+        let output = check(&folder, &format!("{PORT}{decoder}"));
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert!(out.contains(&format!("\ndecoder 0 d: {said}, ")), "{out}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

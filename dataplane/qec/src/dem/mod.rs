@@ -95,18 +95,20 @@ impl DetectorErrorModel {
         Self { num_detectors: num_detectors as u32, num_observables: num_observables as u32, ..Self::default() }
     }
 
-    /// Adds an error of one part: its detectors, ascending, and the observables, 64 in a word.
-    pub(crate) fn push(&mut self, probability: f64, line: u32, detectors: &[u32], flips: &[u64]) {
-        let (first, more) = (self.detectors.len(), self.more_observables.len());
-        self.detectors.extend(detectors);
-        self.more_observables.extend(flips.iter().skip(1));
-        let parts = self.parts.len();
-        self.parts.push(Part {
-            detectors: first..self.detectors.len(),
-            observables: flips.first().copied().unwrap_or(0),
-            more: more..self.more_observables.len(),
-        });
-        self.mechanisms.push(Mechanism { probability, line, parts: parts..parts + 1 });
+    /// Adds an error: of each part its detectors, ascending, and the observables, 64 in a word.
+    pub(crate) fn push(&mut self, probability: f64, line: u32, parts: &[(Vec<u32>, Vec<u64>)]) {
+        let before = self.parts.len();
+        for (detectors, flips) in parts {
+            let (first, more) = (self.detectors.len(), self.more_observables.len());
+            self.detectors.extend(detectors);
+            self.more_observables.extend(flips.iter().skip(1));
+            self.parts.push(Part {
+                detectors: first..self.detectors.len(),
+                observables: flips.first().copied().unwrap_or(0),
+                more: more..self.more_observables.len(),
+            });
+        }
+        self.mechanisms.push(Mechanism { probability, line, parts: before..self.parts.len() });
     }
 
     /// Number of detectors: one more than the highest one named.

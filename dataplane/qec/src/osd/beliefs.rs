@@ -1,6 +1,10 @@
 //! The iterations of belief propagation.
 
-use super::{OsdTables, RESOLUTION, Schedule, elimination::Elimination};
+use super::{
+    OsdTables, RESOLUTION, Schedule, Statistics,
+    clusters::Clusters,
+    elimination::{Elimination, Order},
+};
 use crate::{decoder::DecodeError, hyper::flip};
 
 /// The greatest size of a message. What all iterations can add to a marginal stays far from infinity.
@@ -22,8 +26,16 @@ pub(crate) struct Beliefs {
     events: Vec<u64>,
     left: Vec<u64>,
     elimination: Elimination,
+    choice: Choice,
     /// Of the last answer.
     weight: u64,
+}
+
+/// What chooses the errors that elimination takes.
+#[derive(Debug)]
+enum Choice {
+    Ordered(Order),
+    Localized(Clusters),
 }
 
 impl Beliefs {
@@ -37,6 +49,10 @@ impl Beliefs {
             events: vec![0; words],
             left: vec![0; words],
             elimination: Elimination::new(tables),
+            choice: match tables.parameters.statistics {
+                Statistics::Ordered => Choice::Ordered(Order::new(tables)),
+                Statistics::Localized => Choice::Localized(Clusters::new(tables)),
+            },
             weight: 0,
         }
     }
@@ -65,7 +81,12 @@ impl Beliefs {
                 return Ok(());
             }
         }
-        self.weight = self.elimination.run(tables, &self.marginals, &self.events, flips)?;
+        let Self { elimination, choice, marginals, events, .. } = self;
+        match choice {
+            Choice::Ordered(order) => order.eliminate(tables, marginals, events, elimination),
+            Choice::Localized(clusters) => clusters.grow(tables, marginals, events, elimination)?,
+        }
+        self.weight = elimination.finish(tables, flips)?;
         Ok(())
     }
 

@@ -1,9 +1,9 @@
-//! Ordered statistics: elimination of the errors in the order of their marginals, and the sweep.
+//! Elimination of errors, likeliest first, and the sweep.
 
 use super::OsdTables;
 use crate::{decoder::DecodeError, hyper::flip};
 
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// The transform under which each pivot flips one row alone, and what follows from it.
 ///
@@ -15,14 +15,12 @@ pub(super) struct Elimination {
     words: usize,
     columns: Vec<u64>,
     rows: Vec<u64>,
-    /// Errors, each behind its marginal, which is turned into an integer of the same order.
-    order: Vec<u64>,
     /// The pivot of each row, and its weight.
     pivots: Vec<u32>,
     weights: Vec<u32>,
     /// Rows that have one, a bit each.
     pivoted: Vec<u64>,
-    /// Errors that are no pivots, in order.
+    /// Errors that were taken and are no pivots, in order.
     others: Vec<u32>,
     /// The events, transformed.
     syndrome: Vec<u64>,
@@ -43,11 +41,10 @@ impl Elimination {
     pub(super) fn new(tables: &OsdTables) -> Self {
         let (detectors, errors) = (tables.graph.detector_starts.len() - 1, tables.graph.num_errors());
         let words = detectors.div_ceil(64);
-        Self {
+        let mut elimination = Self {
             words,
             columns: vec![0; detectors * words],
             rows: vec![0; detectors * words],
-            order: vec![0; errors],
             pivots: vec![NONE; detectors],
             weights: vec![0; detectors],
             pivoted: vec![0; words],
@@ -55,20 +52,15 @@ impl Elimination {
             syndrome: vec![0; words],
             column: vec![0; words],
             swept: vec![0; words * tables.parameters.order],
-        }
+        };
+        elimination.reset(0..detectors);
+        elimination
     }
 
-    /// Flips the observables of the lightest set found that makes the events; returns its weight.
-    pub(super) fn run(
-        &mut self,
-        tables: &OsdTables,
-        marginals: &[f32],
-        events: &[u64],
-        flips: &mut [u64],
-    ) -> Result<u64, DecodeError> {
-        self.start(marginals, events);
-        self.eliminate(tables);
-        if self.left() {
+    /// Flips the observables of the lightest set found that makes the events; returns its weight. Call it when enough errors
+    /// were taken.
+    pub(super) fn finish(&mut self, tables: &OsdTables, flips: &mut [u64]) -> Result<u64, DecodeError> {
+        if self.left() > 0 {
             return Err(DecodeError::Unmatchable);
         }
         let mut best = Best { weight: self.weight(&self.syndrome, u64::MAX), others: [NONE; 2] };
@@ -84,51 +76,43 @@ impl Elimination {
         Ok(best.weight)
     }
 
-    fn start(&mut self, marginals: &[f32], events: &[u64]) {
-        for (at, (entry, marginal)) in self.order.iter_mut().zip(marginals).enumerate() {
-            let bits = marginal.to_bits();
-            let ordered = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
-            *entry = u64::from(ordered) << 32 | at as u64;
+    /// Takes back what was done to these detectors, which are all that the errors of the last shot had.
+    pub(super) fn reset(&mut self, detectors: impl Iterator<Item = usize>) {
+        for at in detectors {
+            for matrix in [&mut self.columns, &mut self.rows] {
+                let line = &mut matrix[at * self.words..][..self.words];
+                line.fill(0);
+                line[at / 64] = 1 << (at % 64);
+            }
+            self.pivots[at] = NONE;
+            self.pivoted[at / 64] &= !(1 << (at % 64));
         }
-        self.order.sort_unstable();
-        self.columns.fill(0);
-        self.rows.fill(0);
-        for at in 0..self.pivots.len() {
-            let place = at * self.words + at / 64;
-            self.columns[place] = 1 << (at % 64);
-            self.rows[place] = 1 << (at % 64);
-        }
-        self.pivots.fill(NONE);
-        self.pivoted.fill(0);
+    }
+
+    /// Begins with these events.
+    pub(super) fn start(&mut self, events: &[u64]) {
         self.others.clear();
         self.syndrome.copy_from_slice(events);
     }
 
-    /// Whether events are left that no pivot makes.
-    fn left(&self) -> bool {
-        self.syndrome.iter().zip(&self.pivoted).any(|(events, pivoted)| events & !pivoted != 0)
+    /// How many events are left, transformed, that no pivot makes.
+    pub(super) fn left(&self) -> u32 {
+        self.syndrome.iter().zip(&self.pivoted).map(|(events, pivoted)| (events & !pivoted).count_ones()).sum()
     }
 
-    /// Makes pivots: all of them for a sweep, or as many as the events demand, since later ones would not be taken.
-    fn eliminate(&mut self, tables: &OsdTables) {
-        let sweeps = tables.parameters.order > 0;
-        for at in 0..self.order.len() {
-            if !sweeps && !self.left() {
-                return;
-            }
-            let error = self.order[at] as u32;
-            self.transform(tables, error);
-            let free = self.column.iter().zip(&self.pivoted).map(|(column, pivoted)| column & !pivoted);
-            let Some((word, free)) = free.enumerate().find(|(_, free)| *free != 0) else {
-                self.others.push(error);
-                continue;
-            };
-            let row = word * 64 + free.trailing_zeros() as usize;
-            self.pivots[row] = error;
-            self.weights[row] = tables.weights[error as usize];
-            self.pivoted[word] |= 1 << (row % 64);
-            self.clear(row);
-        }
+    /// Takes an error: as a pivot, if its detectors are independent of those of the pivots before it.
+    pub(super) fn take(&mut self, tables: &OsdTables, error: u32) {
+        self.transform(tables, error);
+        let free = self.column.iter().zip(&self.pivoted).map(|(column, pivoted)| column & !pivoted);
+        let Some((word, free)) = free.enumerate().find(|(_, free)| *free != 0) else {
+            self.others.push(error);
+            return;
+        };
+        let row = word * 64 + free.trailing_zeros() as usize;
+        self.pivots[row] = error;
+        self.weights[row] = tables.weights[error as usize];
+        self.pivoted[word] |= 1 << (row % 64);
+        self.clear(row);
     }
 
     /// Adds the row to all others in which the pivot's column is not 0.
@@ -215,8 +199,47 @@ impl Elimination {
     }
 }
 
+/// Errors in the order of their marginals, likeliest first.
+#[derive(Debug)]
+pub(super) struct Order(Vec<u64>);
+
+impl Order {
+    pub(super) fn new(tables: &OsdTables) -> Self {
+        Self(vec![0; tables.graph.num_errors()])
+    }
+
+    /// Lets elimination take errors: all of them for a sweep, or as many as the events demand, since later ones would not be
+    /// of use.
+    pub(super) fn eliminate(
+        &mut self,
+        tables: &OsdTables,
+        marginals: &[f32],
+        events: &[u64],
+        elimination: &mut Elimination,
+    ) {
+        for (at, (entry, marginal)) in self.0.iter_mut().zip(marginals).enumerate() {
+            *entry = u64::from(place(*marginal)) << 32 | at as u64;
+        }
+        self.0.sort_unstable();
+        elimination.reset(0..elimination.pivots.len());
+        elimination.start(events);
+        for entry in &self.0 {
+            if tables.parameters.order == 0 && elimination.left() == 0 {
+                return;
+            }
+            elimination.take(tables, *entry as u32);
+        }
+    }
+}
+
+/// An integer of the same order as a marginal.
+pub(super) fn place(marginal: f32) -> u32 {
+    let bits = marginal.to_bits();
+    if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }
+}
+
 /// Positions of the bits that are set.
-fn ones(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
+pub(super) fn ones(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
     words.iter().enumerate().flat_map(|(at, word)| {
         let mut word = *word;
         std::iter::from_fn(move || {

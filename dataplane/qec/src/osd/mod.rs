@@ -1,15 +1,17 @@
-//! Belief propagation and ordered statistics decoding (arXiv 2005.07016), on any errors.
+//! Belief propagation, and ordered (arXiv 2005.07016) or localized (arXiv 2406.18655) statistics decoding, on any errors.
 //!
 //! Min-sum messages between errors and detectors yield for each error a marginal, its log-likelihood given the events. If
 //! those that are likelier than not make the syndrome, they are the answer. Otherwise elimination takes the errors in the
 //! order of their marginals, likeliest first, and keeps those whose detectors are independent of the ones before: the
 //! pivots. One set of pivots makes the syndrome. Every other error that is assumed as well makes another set, so a sweep over
-//! single others, and pairs of the likeliest, finds lighter answers.
+//! single others, and pairs of the likeliest, finds lighter answers. Localized statistics let elimination take errors near the
+//! events alone: a cluster of detectors around each event grows by its likeliest error until its pivots make its events.
 //!
 //! So there is an answer whenever a set of the model's errors makes the syndrome. Numbers are `f32`, in a fixed order: the same
 //! shots have the same answers on every host.
 
 mod beliefs;
+mod clusters;
 mod elimination;
 
 pub(crate) use beliefs::Beliefs;
@@ -38,6 +40,16 @@ pub enum Schedule {
     Parallel,
 }
 
+/// The errors that elimination takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistics {
+    /// All of them, likeliest first.
+    Ordered,
+    /// Those of clusters that grow around the events, each by its likeliest error, until they explain them. What it takes
+    /// follows the clusters, not the model.
+    Localized,
+}
+
 /// How belief propagation and ordered statistics decoding run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BpOsd {
@@ -45,14 +57,16 @@ pub struct BpOsd {
     pub schedule: Schedule,
     /// Most iterations, 1 to [`MAX_ITERATIONS`].
     pub iterations: usize,
-    /// Order of the combination sweep, up to [`MAX_ORDER`]: pairs are tried of so many errors, and all single ones. 0 is no
-    /// sweep: OSD-0.
+    /// The errors that elimination takes.
+    pub statistics: Statistics,
+    /// Order of the combination sweep, up to [`MAX_ORDER`]: pairs are tried of so many errors that were taken, and all single
+    /// ones. 0 is no sweep: OSD-0, LSD-0.
     pub order: usize,
 }
 
 impl Default for BpOsd {
     fn default() -> Self {
-        Self { schedule: Schedule::Serial, iterations: 60, order: 10 }
+        Self { schedule: Schedule::Serial, iterations: 60, statistics: Statistics::Ordered, order: 10 }
     }
 }
 

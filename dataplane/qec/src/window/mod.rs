@@ -27,7 +27,7 @@ use crate::{
     osd::BpOsd,
     relay::RelayBp,
 };
-use model::Errors;
+use model::{Errors, Parts};
 
 /// Most different windows of an experiment, each with tables of its own. A periodic experiment has about four.
 pub const MAX_DIFFERENT: usize = 64;
@@ -39,6 +39,8 @@ pub const MAX_OVERLAPPING: usize = 1 << 26;
 pub enum Inner {
     /// [`Algorithm::Mwpm`]. The parts of an error are decided each by itself.
     Mwpm,
+    /// [`Algorithm::CorrelatedMwpm`]. The same, but the parts that a window shows are known to belong together.
+    CorrelatedMwpm,
     /// [`Algorithm::Lut`].
     Lut {
         /// Size of the largest error set in the table; at least 1.
@@ -54,6 +56,7 @@ impl From<Inner> for Algorithm {
     fn from(inner: Inner) -> Self {
         match inner {
             Inner::Mwpm => Self::Mwpm,
+            Inner::CorrelatedMwpm => Self::CorrelatedMwpm,
             Inner::Lut { depth } => Self::Lut { depth },
             Inner::RelayBp(parameters) => Self::RelayBp(parameters),
             Inner::BpOsd(parameters) => Self::BpOsd(parameters),
@@ -136,7 +139,12 @@ impl Windows {
         if !(1..=window).contains(&commit) {
             return Err(WindowError::Commit { window, commit }.into());
         }
-        let errors = Errors::new(model, matches!(inner, Inner::Mwpm))?;
+        let parts = match inner {
+            Inner::Mwpm => Parts::Apart,
+            Inner::CorrelatedMwpm => Parts::Linked,
+            _ => Parts::Together,
+        };
+        let errors = Errors::new(model, parts)?;
         let count = errors.rounds.len();
         let windows = window.min(count).div_ceil(commit);
         if (count + model.num_detectors()).saturating_mul(windows) > MAX_OVERLAPPING {

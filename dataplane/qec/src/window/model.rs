@@ -5,15 +5,28 @@ use std::collections::BTreeMap;
 use super::WindowError;
 use crate::{
     bits,
-    dem::{DetectorErrorModel, cancel_pairs},
+    dem::{DetectorErrorModel, MechanismRef, cancel_pairs},
     hyper::flip,
 };
 
-/// An error that a window takes or leaves whole.
+/// What a window takes of an error with several parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parts {
+    /// Each part that it shows, as an error by itself.
+    Apart,
+    /// The same, as parts of one error.
+    Linked,
+    /// All parts as one, or none.
+    Together,
+}
+
+/// An error, or a part of one, that a window takes or leaves whole.
 #[derive(Debug)]
 struct Error {
     probability: f64,
     line: u32,
+    /// The same of the parts of one error that are linked, which stand one after the other.
+    mechanism: u32,
     detectors: Vec<u32>,
     flips: Vec<u64>,
     /// The first round of its detectors, and the one after the last.
@@ -45,8 +58,7 @@ pub(super) struct Cut {
 }
 
 impl Errors {
-    /// Takes the parts of an error as errors, or all of them as one.
-    pub(super) fn new(model: &DetectorErrorModel, apart: bool) -> Result<Self, WindowError> {
+    pub(super) fn new(model: &DetectorErrorModel, parts: Parts) -> Result<Self, WindowError> {
         let time = |at: usize| model.time(at).filter(|time| time.is_finite()).ok_or(WindowError::NoTime(at));
         let times = (0..model.num_detectors()).map(time).collect::<Result<Vec<f64>, _>>()?;
         let mut distinct = times.clone();
@@ -67,15 +79,18 @@ impl Errors {
             all: Vec::new(),
         };
         let words = bits::words_for(model.num_observables());
+        let mut number = 0;
         for mechanism in model.mechanisms() {
             let (mut detectors, mut flips) = (Vec::new(), vec![0; words]);
-            let parts = mechanism.parts().len();
+            let count = mechanism.parts().len();
+            number += 1;
             for (at, part) in mechanism.parts().enumerate() {
                 detectors.extend(part.detectors);
                 part.flip(&mut flips);
-                if apart || at + 1 == parts {
+                if parts != Parts::Together || at + 1 == count {
                     let taken = (std::mem::take(&mut detectors), std::mem::replace(&mut flips, vec![0; words]));
-                    errors.push(mechanism.probability(), mechanism.line(), taken);
+                    errors.push(mechanism, number, taken);
+                    number += u32::from(parts == Parts::Apart);
                 }
             }
         }
@@ -101,7 +116,7 @@ impl Errors {
         self.all.iter().map(|error| error.end - error.first).max().unwrap_or(1)
     }
 
-    fn push(&mut self, probability: f64, line: u32, (mut detectors, flips): (Vec<u32>, Vec<u64>)) {
+    fn push(&mut self, of: MechanismRef<'_>, mechanism: u32, (mut detectors, flips): (Vec<u32>, Vec<u64>)) {
         let kept = cancel_pairs(&mut detectors);
         detectors.truncate(kept);
         let of_rounds = detectors.iter().map(|detector| self.places[*detector as usize].0 as usize);
@@ -110,7 +125,8 @@ impl Errors {
         let end = of_rounds.max().unwrap_or(0) + 1;
         if let Some(beginning) = self.beginning.get_mut(first) {
             beginning.push(self.all.len() as u32);
-            self.all.push(Error { probability, line, detectors, flips, first, end });
+            let (probability, line) = (of.probability(), of.line());
+            self.all.push(Error { probability, line, mechanism, detectors, flips, first, end });
         }
     }
 
@@ -125,10 +141,10 @@ impl Errors {
         let local = |detector: &u32| of_window.binary_search(detector).ok().map(|at| at as u32);
         let mut taken: Vec<u32> = self.beginning[first..end].iter().flatten().copied().collect();
         taken.sort_unstable();
-        let taken = || taken.iter().map(|at| &self.all[*at as usize]);
+        let taken: Vec<_> = taken.iter().map(|at| &self.all[*at as usize]).collect();
         // The detectors that decided errors flip in later rounds, and which observable each is.
         let is_later = |detector: &&u32| self.places[**detector as usize].0 as usize >= decided;
-        let spanning = taken().filter(|error| error.first < decided && error.end > decided);
+        let spanning = taken.iter().filter(|error| error.first < decided && error.end > decided);
         let mut later: BTreeMap<u32, usize> =
             spanning.flat_map(|error| error.detectors.iter().filter(is_later)).map(|at| (*at, 0)).collect();
         later.values_mut().enumerate().for_each(|(at, observable)| *observable = self.num_observables + at);
@@ -136,7 +152,7 @@ impl Errors {
         let num_observables = self.num_observables + later.len();
         let mut model = DetectorErrorModel::of_size(of_window.len(), num_observables);
         let mut keys = Vec::new();
-        for error in taken() {
+        let part = |error: &&Error| {
             let detectors: Vec<u32> = error.detectors.iter().filter_map(local).collect();
             let mut flips = vec![0; bits::words_for(num_observables)];
             if error.first < decided {
@@ -145,11 +161,18 @@ impl Errors {
                     flips[observable / 64] ^= 1 << (observable % 64);
                 }
             }
-            let mut key = vec![error.probability.to_bits(), detectors.len() as u64];
-            key.extend(detectors.iter().map(|at| u64::from(*at)));
-            key.extend(&flips);
+            (detectors, flips)
+        };
+        for linked in taken.chunk_by(|one, next| one.mechanism == next.mechanism) {
+            let parts: Vec<_> = linked.iter().map(part).collect();
+            let mut key = vec![linked[0].probability.to_bits(), parts.len() as u64];
+            for (detectors, flips) in &parts {
+                key.push(detectors.len() as u64);
+                key.extend(detectors.iter().map(|at| u64::from(*at)));
+                key.extend(flips);
+            }
             keys.push(key);
-            model.push(error.probability, error.line, &detectors, &flips);
+            model.push(linked[0].probability, linked[0].line, &parts);
         }
         keys.sort_unstable();
 

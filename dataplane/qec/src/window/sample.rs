@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Experiment, WindowError, model::Errors};
+use super::{
+    Experiment, WindowError,
+    model::{Errors, Parts},
+};
 use crate::{bits, dem::DetectorErrorModel, hyper::flip};
 
 /// The rounds of an experiment in which a model's errors happen, one after the other. It repeats the errors of the rounds that
@@ -25,7 +28,7 @@ impl Sampler {
     /// # Panics
     /// If the experiment is of a model with other rounds.
     pub fn new(experiment: Arc<Experiment>, model: &DetectorErrorModel) -> Result<Self, WindowError> {
-        let errors = Errors::new(model, false)?;
+        let errors = Errors::new(model, Parts::Together)?;
         let lens = errors.rounds.iter().map(Vec::len);
         assert!(lens.clone().eq(experiment.round_lens()), "the experiment is of this model");
         let words = bits::words_for(lens.max().unwrap_or(0));

@@ -189,6 +189,11 @@ fn trim(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// Bounds of a logarithmic axis on which these positive values are.
+pub(super) fn axis(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    bounds(values.clone().fold(f64::MAX, f64::min), values.fold(0.0, f64::max))
+}
+
 /// Axis bounds around the values: 1, 2 or 5 times a power of ten, at least a factor of 2.5 apart.
 fn bounds(low: f64, high: f64) -> (f64, f64) {
     let below = |value: f64| {
@@ -204,7 +209,7 @@ fn bounds(low: f64, high: f64) -> (f64, f64) {
 }
 
 /// Where lines are drawn across: each power of ten with its double and its half, or the powers alone over a wide range.
-fn gridlines(low: f64, high: f64) -> Vec<f64> {
+pub(super) fn gridlines(low: f64, high: f64) -> Vec<f64> {
     let steps: &[f64] = if high / low > 2_000.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let lines = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));

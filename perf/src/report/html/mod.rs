@@ -1,5 +1,6 @@
 //! The self-contained page: no script, no asset from elsewhere, light and dark; of one report, or of several side by side.
 
+mod accuracy;
 mod cases;
 mod chart;
 mod findings;
@@ -30,6 +31,7 @@ pub fn render(reports: &[(&str, &Report)]) -> String {
     }
     let groups = cases::groups(reports);
     cases::render(&mut page, reports, &groups);
+    accuracy::render(&mut page, reports);
     environment(&mut page, reports);
     page.push_str("</main>\n</body>\n</html>\n");
     page
