@@ -33,7 +33,7 @@ fn at(folder: &Path) -> &str {
 /// Every configuration of every suite, as it would be run.
 #[test]
 fn configurations_of_suites_are_valid() {
-    let model = |_: &Path| Ok::<_, io::Error>("error(0.1) D0 L0\n".to_string());
+    let model = |_: &Path| Ok::<_, io::Error>("detector(0) D0\nerror(0.1) D0 L0\n".to_string());
     let host = Host { cpus: vec![0, 1], has_feature: |_| true, is_file: |_| true, is_public: |_| false, read: model };
     let suites = berth_perf::suite::built_in().unwrap().suites;
     for (name, suite) in suites {

@@ -24,7 +24,7 @@ use crate::{
     unmap::Registered,
 };
 
-/// Limit on frames that wait for the device: two bursts, so that answers and posted frames do not starve each other.
+/// Limit on frames that wait for the device: a burst of posted frames, and one of answers.
 const TX_QUEUE: usize = 2 * BURST;
 /// How often `tx` offers the device what it did not take at once.
 const TX_TRIES: usize = 8;
@@ -291,9 +291,10 @@ impl<T: Transport> Port for DpdkPort<T> {
     #[inline]
     fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, to: ReplyTo, fill: F) -> Result<(), PostError> {
         let peer = to.peer();
-        if self.tx.is_full() {
+        // `rx` needs a burst of room. If posted frames took it, two ends that wait for the device would wait for each other.
+        if self.tx.remaining_capacity() <= BURST {
             self.flush();
-            if self.tx.is_full() {
+            if self.tx.remaining_capacity() <= BURST {
                 return Err(PostError::Full);
             }
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use berth_dpdk::{Error, PortConfig, ring_pair};
-use berth_port::{Port, PostError, Verdict};
+use berth_port::{BURST, Port, PostError, Verdict};
 use common::{config, counter, eal, serve, v4, v6, verified_round_trips};
 
 #[test]
@@ -61,12 +61,12 @@ fn a_full_device_is_told_and_counted() {
     verified_round_trips(&mut client, v4(2), 1, || {
         serve(&mut server);
     });
-    // 63 in the ring, 64 in the port's queue, and not one more.
+    // 63 in the ring, a burst in the port's queue, and not one more.
     let mut posted = 0;
     while client.post(v4(2).into(), |_| 16).is_ok() {
         posted += 1;
     }
-    assert_eq!(posted, 63 + 64);
+    assert_eq!(posted, 63 + BURST);
 }
 
 #[test]
@@ -103,6 +103,35 @@ fn finished_answers_wait_for_the_device_and_requests_before_it() {
         });
     }
     assert_eq!(answers, (0..200).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_client_that_asks_more_than_both_ends_hold_gets_every_answer() {
+    let small = |host| PortConfig { tx_desc: 64, ..config("", host) };
+    let (mut client, mut server) = ring_pair(eal(), &small(1), &small(2)).unwrap();
+    verified_round_trips(&mut client, v4(2), 1, || {
+        serve(&mut server);
+    });
+    // Both rings and both queues are full: the server takes no requests until the client takes answers.
+    let (mut posted, mut idle) = (0, 0);
+    while idle < 10 {
+        idle += 1;
+        while client.post(v4(2).into(), |_| 1).is_ok() {
+            (posted, idle) = (posted + 1, 0);
+        }
+        serve(&mut server);
+    }
+    assert!(posted > 63 + 63 && counter(&server, "rx_held") > 0, "{posted}");
+    let mut answered = 0;
+    for _ in 0..1000 {
+        client.rx(|_| {
+            answered += 1;
+            Verdict::Drop
+        });
+        client.tx();
+        serve(&mut server);
+    }
+    assert_eq!(answered, posted);
 }
 
 #[test]
