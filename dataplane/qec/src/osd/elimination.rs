@@ -58,22 +58,23 @@ impl Elimination {
         }
     }
 
-    /// Flips the observables of the lightest set found that makes the events; returns its weight.
+    /// Flips the observables of the lightest set found that makes the events; returns its weight. `weights` are those of the errors.
     pub(super) fn run(
         &mut self,
         tables: &OsdTables,
+        weights: &[u32],
         marginals: &[f32],
         events: &[u64],
         flips: &mut [u64],
     ) -> Result<u64, DecodeError> {
         self.start(marginals, events);
-        self.eliminate(tables);
+        self.eliminate(tables, weights);
         if self.left() {
             return Err(DecodeError::Unmatchable);
         }
         let mut best = Best { weight: self.weight(&self.syndrome, u64::MAX), others: [NONE; 2] };
         if tables.parameters.order > 0 {
-            self.sweep(tables, &mut best);
+            self.sweep(tables, weights, &mut best);
         }
         for other in best.others.into_iter().filter(|other| *other != NONE) {
             self.transform(tables, other);
@@ -110,7 +111,7 @@ impl Elimination {
     }
 
     /// Makes pivots: all of them for a sweep, or as many as the events demand, since later ones would not be taken.
-    fn eliminate(&mut self, tables: &OsdTables) {
+    fn eliminate(&mut self, tables: &OsdTables, weights: &[u32]) {
         let sweeps = tables.parameters.order > 0;
         for at in 0..self.order.len() {
             if !sweeps && !self.left() {
@@ -125,7 +126,7 @@ impl Elimination {
             };
             let row = word * 64 + free.trailing_zeros() as usize;
             self.pivots[row] = error;
-            self.weights[row] = tables.weights[error as usize];
+            self.weights[row] = weights[error as usize];
             self.pivoted[word] |= 1 << (row % 64);
             self.clear(row);
         }
@@ -182,12 +183,12 @@ impl Elimination {
     }
 
     /// Tries each other error, and pairs of the first of them.
-    fn sweep(&mut self, tables: &OsdTables, best: &mut Best) {
+    fn sweep(&mut self, tables: &OsdTables, weights: &[u32], best: &mut Best) {
         let words = self.words;
         let order = tables.parameters.order.min(self.others.len());
         for at in 0..self.others.len() {
             let other = self.others[at];
-            let start = u64::from(tables.weights[other as usize]);
+            let start = u64::from(weights[other as usize]);
             if at >= order && start >= best.weight {
                 continue;
             }
@@ -204,7 +205,7 @@ impl Elimination {
         for (at, one) in self.swept.chunks_exact(words).take(order).enumerate() {
             for (second, two) in self.swept.chunks_exact(words).enumerate().take(order).skip(at + 1) {
                 let others = [self.others[at], self.others[second]];
-                let start = others.iter().map(|other| u64::from(tables.weights[*other as usize])).sum();
+                let start = others.iter().map(|other| u64::from(weights[*other as usize])).sum();
                 let rows = self.syndrome.iter().zip(one).zip(two).map(|((syndrome, one), two)| syndrome ^ one ^ two);
                 let weight = self.weight_of(rows, start, best.weight);
                 if weight < best.weight {
