@@ -10,11 +10,7 @@ use crate::{
     dem::DetectorErrorModel,
     graph::{BOUNDARY, Graph, Path, Step, weight},
     hyper::either,
-    mwpm::Paths,
 };
-
-/// The end of a list of entries.
-const NONE: u32 = u32::MAX;
 
 /// What errors imply, computed once from a model.
 #[derive(Debug)]
@@ -68,97 +64,17 @@ impl Correlations {
         let flips = steps.iter().map(|step| step.path.flips).collect();
         Self { starts, implied, ends, flips }
     }
-}
 
-/// What the errors of a shot's first pass imply: edges with lower weights, beside those of the graph.
-#[derive(Debug, Default)]
-pub(crate) struct Overlay {
-    /// For each detector, its first entry; empty without correlations.
-    firsts: Vec<u32>,
-    entries: Vec<Entry>,
-    /// Detectors with entries.
-    touched: Vec<u32>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    step: Step,
-    /// Next entry of the same detector.
-    next: u32,
-}
-
-/// Entries for each detector that there is room for. Errors beyond that imply nothing.
-const ENTRIES: usize = 16;
-
-impl Overlay {
-    pub(crate) fn new(paths: &Paths) -> Self {
-        let detectors = if paths.correlations.is_some() { paths.graph.num_detectors() } else { 0 };
-        Self {
-            firsts: vec![NONE; detectors],
-            entries: Vec::with_capacity(ENTRIES * detectors),
-            touched: Vec::with_capacity(detectors),
-        }
-    }
-
-    /// Steps that there is room for.
-    pub(crate) fn room(&self) -> usize {
-        self.entries.capacity()
-    }
-
-    /// Forgets the last shot.
-    pub(crate) fn clear(&mut self) {
-        for detector in self.touched.drain(..) {
-            self.firsts[detector as usize] = NONE;
-        }
-        self.entries.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Takes an edge of the first pass for an error.
-    pub(crate) fn imply(&mut self, correlations: &Correlations, edge: u32) {
-        let [start, end] = [edge, edge + 1].map(|at| correlations.starts[at as usize] as usize);
-        for &(edge, weight) in &correlations.implied[start..end] {
-            let [one, other] = correlations.ends[edge as usize];
-            let path = Path { weight, flips: correlations.flips[edge as usize] };
-            self.add(one, Step { to: other, edge, path });
+    /// Calls `each` with what an edge implies if it is an error: both directions of edges, with the weights that they have then.
+    pub(crate) fn of(&self, edge: u32, mut each: impl FnMut(u32, Step)) {
+        let [start, end] = [edge, edge + 1].map(|at| self.starts[at as usize] as usize);
+        for &(edge, weight) in &self.implied[start..end] {
+            let [one, other] = self.ends[edge as usize];
+            let path = Path { weight, flips: self.flips[edge as usize] };
+            each(one, Step { to: other, edge, path });
             if other != BOUNDARY {
-                self.add(other, Step { to: one, edge, path });
+                each(other, Step { to: one, edge, path });
             }
         }
-    }
-
-    fn add(&mut self, detector: u32, step: Step) {
-        if self.entries.len() == self.entries.capacity() {
-            return;
-        }
-        let first = &mut self.firsts[detector as usize];
-        if *first == NONE {
-            self.touched.push(detector);
-        }
-        let next = std::mem::replace(first, self.entries.len() as u32);
-        self.entries.push(Entry { step, next });
-    }
-
-    fn all(&self, detector: u32) -> impl Iterator<Item = &Step> {
-        let entry = |at: u32| self.entries.get(at as usize);
-        std::iter::successors(entry(self.firsts[detector as usize]), move |one| entry(one.next))
-            .map(|entry| &entry.step)
-    }
-
-    /// Edges of a detector to others.
-    pub(crate) fn steps(&self, detector: u32) -> impl Iterator<Item = &Step> {
-        self.all(detector).filter(|step| step.to != BOUNDARY)
-    }
-
-    /// The lightest edge of a detector to the boundary, of these and of the graph's.
-    pub(crate) fn to_boundary(&self, detector: u32, graph: &Graph) -> Step {
-        let own = self.all(detector).filter(|step| step.to == BOUNDARY).copied();
-        own.fold(
-            graph.to_boundary(detector),
-            |one, other| if other.path.weight < one.path.weight { other } else { one },
-        )
     }
 }

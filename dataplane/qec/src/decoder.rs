@@ -5,9 +5,11 @@ use std::sync::Arc;
 use crate::{
     bits::{self, BitsError},
     dem::{DemError, DetectorErrorModel},
+    gap::Gap,
     lut::{Lut, LutError, Rule},
     mwpm::{Matcher, MwpmError, Paths},
     osd::{Beliefs, BpOsd, OsdError, OsdTables},
+    readout::{Readout, Shot},
     relay::{Relay, RelayBp, RelayError, Relays},
     window::{Stream, Window, WindowError, Windows},
 };
@@ -74,6 +76,17 @@ pub enum DecodeError {
     /// No set of the model's errors explains this syndrome, such as an odd number of events where no error reaches a boundary.
     #[error("no set of the model's errors makes this syndrome")]
     Unmatchable,
+    /// The number of values is not that of the measurements.
+    #[error("{found} values, where {expected} measurements are read out")]
+    Measurements {
+        /// Number of measurements; 0 without [`Decoder::with_readout`].
+        expected: usize,
+        /// Number of values.
+        found: usize,
+    },
+    /// The value of this measurement, from 0, is no probability: below 0, above 1, or not a number.
+    #[error("the value of measurement {0} is no probability")]
+    Value(usize),
     /// Relay belief propagation found no set of errors that makes this syndrome. There may be one, or none.
     #[error("belief propagation found no set of errors that makes this syndrome")]
     NoSolution,
@@ -137,6 +150,8 @@ pub struct Decoder {
     events: Vec<u64>,
     flips: Vec<u64>,
     scratch: Scratch,
+    /// For shots whose outcomes are not certain.
+    shot: Option<Shot>,
 }
 
 /// What an algorithm writes while it decodes.
@@ -180,7 +195,34 @@ impl Decoder {
         };
         let events = vec![0; bits::words_for(tables.num_detectors)];
         let flips = vec![0; bits::words_for(tables.num_observables).max(1)];
-        Self { tables, events, flips, scratch }
+        Self { tables, events, flips, scratch, shot: None }
+    }
+
+    /// Makes room for the readout of shots, by [`Decoder::decode_readout`], whose tables are of this decoder's. The limit on the
+    /// steps of a decode by matching is four times the default.
+    ///
+    /// # Panics
+    /// If it is of another decoder's.
+    #[must_use]
+    pub fn with_readout(mut self, readout: Arc<Readout>) -> Self {
+        match (&self.tables.kind, &mut self.scratch) {
+            (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.weigh_all(paths),
+            (Kind::Osd(_), Scratch::Osd(_)) => {}
+            _ => panic!("the readout is of another decoder"),
+        }
+        self.shot = Some(Shot::new(readout));
+        self
+    }
+
+    /// Makes room for [`Decoder::gap`], whose tables are of this decoder's.
+    ///
+    /// # Panics
+    /// If it is of another decoder's.
+    #[must_use]
+    pub fn with_gap(mut self, gap: Arc<Gap>) -> Self {
+        let Scratch::Mwpm(matcher) = &mut self.scratch else { panic!("the gap is of another decoder") };
+        matcher.take_gaps(gap);
+        self
     }
 
     /// Length of a syndrome in bits.
@@ -191,6 +233,16 @@ impl Decoder {
     /// Length of an answer in bits.
     pub fn num_observables(&self) -> usize {
         self.tables.num_observables
+    }
+
+    /// Number of measurements of a shot that is read out; `None` without [`Decoder::with_readout`].
+    pub fn num_measurements(&self) -> Option<usize> {
+        Some(self.shot.as_ref()?.readout().num_measurements())
+    }
+
+    /// Whether it has the room that [`Decoder::with_gap`] makes.
+    pub fn has_gap(&self) -> bool {
+        matches!(&self.scratch, Scratch::Mwpm(matcher) if matcher.has_gaps())
     }
 
     /// Predicts which observables the errors behind a syndrome flipped.
@@ -208,6 +260,41 @@ impl Decoder {
         Ok(())
     }
 
+    /// Predicts the same from the readout of a shot: for each measurement the probability that its outcome is 1, from 0 to 1;
+    /// 0.5 is an erasure. [`readout`](crate::readout) says what they do to the errors of this shot. `flips` is as of
+    /// [`Decoder::decode`].
+    ///
+    /// Allocates nothing.
+    pub fn decode_readout(
+        &mut self,
+        ones: impl ExactSizeIterator<Item = f64>,
+        flips: &mut [u8],
+    ) -> Result<(), DecodeError> {
+        bits::check_length(flips, self.tables.num_observables).map_err(DecodeError::Flips)?;
+        let Self { tables, events, flips: predicted, scratch, shot } = self;
+        let Some(shot) = shot else { return Err(DecodeError::Measurements { expected: 0, found: ones.len() }) };
+        shot.read(ones, events)?;
+        match (&tables.kind, scratch) {
+            (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) if shot.wrong().len() > 0 => {
+                matcher.decode_weighed(paths, events, shot.wrong(), predicted)?;
+            }
+            (Kind::Osd(osd), Scratch::Osd(beliefs)) => beliefs.decode(osd, events, shot.wrong(), predicted)?,
+            _ => _ = self.decode_words()?,
+        }
+        bits::store(&self.flips, flips);
+        Ok(())
+    }
+
+    /// How much heavier the lightest set of errors that flips other observables is than that of the last decode, which must not have failed, in units of
+    /// ln((1 - p) / p): the complementary gap. Infinite if there is no such set. 0 if it is not known, since either of them
+    /// was out of steps. `None` without [`Decoder::with_gap`].
+    ///
+    /// Decodes once for each observable, in what the shot has left of its steps. Allocates nothing.
+    pub fn gap(&mut self) -> Option<f64> {
+        let Scratch::Mwpm(matcher) = &mut self.scratch else { return None };
+        matcher.gap()
+    }
+
     /// The events that [`Decoder::decode_words`] decodes, 64 in a word.
     pub(crate) fn events_mut(&mut self) -> &mut [u64] {
         &mut self.events
@@ -216,12 +303,12 @@ impl Decoder {
     /// The flips of the events, 64 observables in a word.
     #[inline]
     pub(crate) fn decode_words(&mut self) -> Result<&[u64], DecodeError> {
-        let Self { tables, scratch, events, flips: predicted } = self;
+        let Self { tables, scratch, events, flips: predicted, shot: _ } = self;
         match (&tables.kind, scratch) {
             (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.decode(paths, events, predicted)?,
             (Kind::Lut(lut), Scratch::Lut) => lut.decode(events, predicted),
             (Kind::Relay(relay), Scratch::Relay(relays)) => relays.decode(relay, events, predicted)?,
-            (Kind::Osd(osd), Scratch::Osd(beliefs)) => beliefs.decode(osd, events, predicted)?,
+            (Kind::Osd(osd), Scratch::Osd(beliefs)) => beliefs.decode(osd, events, [], predicted)?,
             (Kind::Windows(windows), Scratch::Windows(stream)) => {
                 // What an earlier shot has left does not matter.
                 let _ = stream.reset();

@@ -5,7 +5,7 @@ use std::{
     collections::{BinaryHeap, HashMap},
 };
 
-use crate::{bits, correlated::Overlay, dem::DetectorErrorModel, hyper::flip, mwpm::MwpmError};
+use crate::{bits, dem::DetectorErrorModel, hyper::flip, mwpm::MwpmError, overlay::Overlay};
 
 /// Weight of one unit of log-likelihood, ln((1 - p) / p). Weights are even, so that half of a path is an integer. The
 /// least positive `f64` weighs 745 units: a path through as many detectors as a model can have fits into 62 bits.
@@ -82,6 +82,24 @@ impl Graph {
                 certain_events[end as usize / 64] ^= 1 << (end % 64);
             }
         }
+        let graph = Self::of(detectors, edges, width);
+        Ok(Self { certain_events, certain_flips, ..graph })
+    }
+
+    /// The graph with one detector more than this one, in place of the boundary for the edges that `moves` names, by detector.
+    /// Edges keep their indices, and flip nothing.
+    pub(crate) fn split(&self, moves: impl Fn(u32, &Step) -> bool) -> Self {
+        let added = self.num_detectors() as u32;
+        let edge = |([one, other], step): ([u32; 2], Step)| {
+            let to_boundary = moves(one, &step).then_some(added);
+            let other = if other == BOUNDARY { to_boundary } else { Some(other) };
+            Edge { one, other, probability: probability(step.path.weight), flips: vec![0] }
+        };
+        Self::of(added as usize + 1, self.edges().into_iter().map(edge).collect(), 1)
+    }
+
+    /// A graph of edges that each have a probability of at most one half, and none that is certain.
+    fn of(detectors: usize, edges: Vec<Edge>, width: usize) -> Self {
         let mut starts = vec![0; detectors + 1];
         for end in edges.iter().filter_map(|edge| Some([edge.one, edge.other?])).flatten() {
             starts[end as usize] += 1;
@@ -113,7 +131,8 @@ impl Graph {
         // Those of one word are in the paths.
         let wide = edges.into_iter().filter(|_| width > 1);
         let flips = wide.flat_map(|edge| edge.flips).collect();
-        Ok(Self { starts, steps, to_boundary, width, flips, certain_events, certain_flips })
+        let (certain_events, certain_flips) = (vec![0; bits::words_for(detectors)], vec![0; width]);
+        Self { starts, steps, to_boundary, width, flips, certain_events, certain_flips }
     }
 
     /// Lightest path from each detector to the boundary.
@@ -139,6 +158,11 @@ impl Graph {
 
     pub(crate) fn num_detectors(&self) -> usize {
         self.to_boundary.len()
+    }
+
+    /// Edges as seen from each of their detectors, but for those to the boundary.
+    pub(crate) fn num_steps(&self) -> usize {
+        self.steps.len()
     }
 
     /// Events of the errors that are assumed to have happened, one bit per detector.
@@ -218,6 +242,11 @@ pub(crate) fn weight(probability: f64) -> i64 {
     2 * ((likelihood * (RESOLUTION / 2.0)).round() as i64).max(1)
 }
 
+/// The probability that has this [`weight`].
+pub(crate) fn probability(weight: i64) -> f64 {
+    ((weight as f64 / RESOLUTION).exp() + 1.0).recip()
+}
+
 /// Visits detectors in the order of their distance from one detector.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
@@ -288,16 +317,16 @@ impl Walk {
             if !visit(at, path) {
                 return;
             }
-            let mut take = |step: &Step| {
+            let take = |step: &Step| {
                 let weight = path.weight + step.path.weight;
                 if weight < limit {
                     self.reach(step.to, Path { weight, flips: path.flips ^ step.path.flips });
                 }
                 weight < limit
             };
-            let _ = graph.steps(at).iter().all(&mut take);
-            for step in overlay.into_iter().flat_map(|overlay| overlay.steps(at)) {
-                take(step);
+            match overlay {
+                Some(overlay) => overlay.visit(graph, at, take),
+                None => _ = graph.steps(at).iter().all(take),
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A model comes from a Stim detector error model ([`dem`]). [`Decoder`] is the common interface of all algorithms:
 //! matching ([`mwpm`]), belief propagation ([`relay`], [`osd`]) and a table of small error sets ([`lut`]). [`sparse`] maps raw
-//! measurements to detection events. [`window`] decodes rounds as they arrive, by any of them. [`gpu`] has `relay` and `lut` for GPUs. [`mock`] only answers recorded syndromes.
+//! measurements to detection events. [`window`] decodes rounds as they arrive, by any of them. [`readout`] is for outcomes that are not certain, [`gap`] for the confidence of an answer. [`gpu`] has `relay` and `lut` for GPUs. [`mock`] only answers recorded syndromes.
 #![forbid(unsafe_code)]
 
 mod bits;
@@ -10,6 +10,7 @@ mod correlated;
 mod decoder;
 pub mod dem;
 mod few;
+pub mod gap;
 pub mod gpu;
 mod graph;
 mod hyper;
@@ -19,6 +20,8 @@ pub mod mock;
 pub mod mwpm;
 mod nearest;
 pub mod osd;
+mod overlay;
+pub mod readout;
 pub mod relay;
 pub mod shots;
 pub mod sparse;

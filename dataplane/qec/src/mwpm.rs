@@ -4,15 +4,19 @@
 //! most likely errors behind a set of events form a matching of least weight, of each event with another or with the
 //! boundary, at the distances of the graph. `matching` finds it, exactly, for any number of events; `few` tries all
 //! matchings if there are so few events and detectors that this is faster. The steps of a shot are limited: what is unmatched
-//! then is matched by union-find, which is not exact. A second pass may follow (`correlated`).
+//! then is matched by union-find, which is not exact. A second pass may follow (`correlated`). A shot may bring weights of its
+//! own (`readout`), and ask how much heavier another answer is (`gap`).
+
+use std::sync::Arc;
 
 use crate::{
     correlated::Correlations,
     decoder::DecodeError,
     dem::DetectorErrorModel,
     few::Few,
-    graph::{FAR, Graph, Path, RESOLUTION},
-    hyper::flip,
+    gap::Gap,
+    graph::{FAR, Graph, Path, RESOLUTION, probability, weight},
+    hyper::{either, flip},
     matching::{Anchors, Matching, Stop},
     nearest::Nearest,
 };
@@ -58,12 +62,17 @@ pub(crate) struct Paths {
 impl Paths {
     pub(crate) fn new(model: &DetectorErrorModel, correlated: bool) -> Result<Self, MwpmError> {
         let graph = Graph::new(model)?;
-        let nearest = Nearest::new(&graph);
         let correlations = correlated.then(|| Correlations::new(model, &graph));
-        let is_traced = graph.is_wide() || correlated;
+        Ok(Self::of(graph, correlations))
+    }
+
+    /// The tables of a graph.
+    pub(crate) fn of(graph: Graph, correlations: Option<Correlations>) -> Self {
+        let nearest = Nearest::new(&graph);
+        let is_traced = graph.is_wide() || correlations.is_some();
         let few = if is_traced { Few::default() } else { Few::new(&graph) };
         let anchors = Anchors::new(&graph, &nearest);
-        Ok(Self { graph, nearest, few, anchors, correlations })
+        Self { graph, nearest, few, anchors, correlations }
     }
 
     /// Whether the errors of matched paths have to be known, one by one.
@@ -90,11 +99,26 @@ pub(crate) struct Matcher {
     /// Detectors with an event.
     events: Vec<u32>,
     matching: Matching,
-    weight: i64,
+    /// Of the last matching. The path has the flips of the first 64 observables.
+    path: Path,
+    /// Whether it has the least weight.
+    is_least: bool,
+    /// Edges whose weights are not those of the graph, and what these are.
+    weighed: Vec<(u32, i64)>,
+    gaps: Option<Gaps>,
     /// Steps of a shot.
     pub(crate) steps: u64,
     /// Shots that took more.
     pub(crate) exhausted: u64,
+}
+
+/// What matching with other flips needs.
+#[derive(Debug)]
+struct Gaps {
+    tables: Arc<Gap>,
+    events: Vec<u32>,
+    /// `None` if there are no observables.
+    matching: Option<Matching>,
 }
 
 impl Matcher {
@@ -103,16 +127,39 @@ impl Matcher {
         Self {
             events: Vec::with_capacity(detectors),
             matching: Matching::new(paths),
-            weight: 0,
+            path: Path { weight: 0, flips: 0 },
+            is_least: true,
+            weighed: Vec::new(),
+            gaps: None,
             steps: (STEPS + STEPS_PER_DETECTOR * detectors as u64)
                 * if paths.correlations.is_some() { PASSES } else { 1 },
             exhausted: 0,
         }
     }
 
-    /// Flips of a least-weight matching of the events, which are given as one bit per detector.
+    /// Makes room for shots that bring weights.
+    pub(crate) fn weigh_all(&mut self, paths: &Paths) {
+        self.matching.overlay.weigh_all(&paths.graph);
+        self.weighed.reserve(self.matching.overlay.num_weights());
+        // As of a second pass, which also walks the graph.
+        self.steps *= PASSES;
+    }
+
+    /// Makes room for the gaps of shots.
+    pub(crate) fn take_gaps(&mut self, tables: Arc<Gap>) {
+        // The one with the most edges between detectors has room for the others.
+        let largest = tables.splits.iter().map(|split| &split.paths).max_by_key(|paths| paths.graph.num_steps());
+        let matching = largest.map(Matching::new);
+        self.gaps = Some(Gaps { events: Vec::with_capacity(self.events.capacity() + 1), matching, tables });
+    }
+
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.gaps.is_some()
+    }
+
+    /// Takes the detectors with events, which are given as one bit per detector.
     #[inline]
-    pub(crate) fn decode(&mut self, paths: &Paths, events: &[u64], out: &mut [u64]) -> Result<(), DecodeError> {
+    fn load(&mut self, paths: &Paths, events: &[u64]) {
         self.events.clear();
         for (index, (events, certain)) in events.iter().zip(paths.graph.certain_events()).enumerate() {
             let mut word = events ^ certain;
@@ -121,62 +168,79 @@ impl Matcher {
                 word &= word - 1;
             }
         }
-        self.matching.forget();
+        self.matching.begin(self.steps);
+        self.is_least = true;
+    }
+
+    /// Flips of a least-weight matching of the events, which are given as one bit per detector.
+    #[inline]
+    pub(crate) fn decode(&mut self, paths: &Paths, events: &[u64], out: &mut [u64]) -> Result<(), DecodeError> {
+        self.load(paths, events);
         if let Some(correlations) = &paths.correlations {
             return self.decode_twice(paths, correlations, out);
         }
-        let simple = match self.events[..] {
-            [] => Some(Path { weight: 0, flips: 0 }),
-            [one] => Some(self.matching.bounded(one, paths)),
-            _ => paths.few.run(&self.events),
-        };
-        let Path { weight, flips } = match simple {
-            Some(path) if path.weight >= FAR => return Err(DecodeError::Unmatchable),
-            Some(path) => path,
-            None => self.first_pass(paths)?,
-        };
-        self.weight = weight;
-        answer(&mut self.matching, paths, flips, out);
+        let least = least(&mut self.matching, paths, &self.events);
+        self.path = least.or_else(|stop| self.finish(stop, paths))?;
+        answer(&mut self.matching, paths, self.path.flips, out);
         Ok(())
     }
 
-    /// Matches the events, by union-find what is left when the shot is out of steps.
-    #[inline]
-    fn first_pass(&mut self, paths: &Paths) -> Result<Path, DecodeError> {
-        self.matching.run(&self.events, paths, self.steps).or_else(|stop| self.finish(stop, paths))
+    /// The same with other probabilities of some edges, at most one half each: pairs of an edge and that it is wrong as well.
+    pub(crate) fn decode_weighed(
+        &mut self,
+        paths: &Paths,
+        events: &[u64],
+        wrong: impl Iterator<Item = (u32, f64)>,
+        out: &mut [u64],
+    ) -> Result<(), DecodeError> {
+        self.load(paths, events);
+        let overlay = &mut self.matching.overlay;
+        for (edge, own) in self.weighed.drain(..).rev() {
+            *overlay.weight_mut(edge) = own;
+        }
+        for (edge, wrong) in wrong {
+            let here = overlay.weight_mut(edge);
+            let own = std::mem::replace(here, weight(either(probability(*here), wrong)));
+            self.weighed.push((edge, own));
+        }
+        let least = self.matching.run_overlaid(&self.events, paths);
+        self.path = least.or_else(|stop| self.finish(stop, paths))?;
+        answer(&mut self.matching, paths, self.path.flips, out);
+        Ok(())
     }
 
+    /// Answers a shot without a least matching, by union-find if it is out of steps.
     #[cold]
     fn finish(&mut self, stop: Stop, paths: &Paths) -> Result<Path, DecodeError> {
         if stop == Stop::Unmatchable {
             return Err(DecodeError::Unmatchable);
         }
         self.exhausted += 1;
+        self.is_least = false;
         self.matching.finish(paths).ok_or(DecodeError::Unmatchable)
     }
 
     /// See [`correlated`](crate::correlated). A shot that is out of steps keeps what it has of the first pass.
     fn decode_twice(&mut self, paths: &Paths, correlations: &Correlations, out: &mut [u64]) -> Result<(), DecodeError> {
-        let exhausted = self.exhausted;
-        let Path { weight, flips } = self.first_pass(paths)?;
-        self.weight = weight;
+        let first = self.matching.run(&self.events, paths);
+        self.path = first.or_else(|stop| self.finish(stop, paths))?;
         let graph = &paths.graph;
         out.copy_from_slice(graph.certain_flips());
-        out[0] ^= if graph.is_wide() { 0 } else { flips };
+        out[0] ^= if graph.is_wide() { 0 } else { self.path.flips };
         let mut overlay = std::mem::take(&mut self.matching.overlay);
         overlay.clear();
         self.matching.errors(paths, |edge| {
             if graph.is_wide() {
                 flip(out, graph.flips(edge));
             }
-            overlay.imply(correlations, edge);
+            correlations.of(edge, |detector, step| overlay.add(detector, step));
         });
         self.matching.overlay = overlay;
-        if !self.matching.overlay.is_empty() && exhausted == self.exhausted {
-            match self.matching.run_again(&self.events, paths) {
-                Ok(Path { weight, flips }) => {
-                    self.weight = weight;
-                    answer(&mut self.matching, paths, flips, out);
+        if !self.matching.overlay.is_empty() && self.is_least {
+            match self.matching.run_overlaid(&self.events, paths) {
+                Ok(path) => {
+                    self.path = path;
+                    answer(&mut self.matching, paths, path.flips, out);
                 }
                 Err(_) => self.exhausted += 1,
             }
@@ -184,8 +248,59 @@ impl Matcher {
         Ok(())
     }
 
+    /// How much heavier the lightest matching with other flips is than the last one, in units of ln((1 - p) / p). Infinite if
+    /// there is none, 0 where it is not known, as the shot was out of steps. `None` without room for gaps.
+    pub(crate) fn gap(&mut self) -> Option<f64> {
+        let Gaps { tables, events, matching } = self.gaps.as_mut()?;
+        if !self.is_least {
+            return Some(0.0);
+        }
+        let Some(matching) = matching else { return Some(f64::INFINITY) };
+        matching.begin(self.matching.steps());
+        let is_weighed = self.matching.is_overlaid();
+        matching.overlay.swap_weights(&mut self.matching.overlay);
+        let mut least = Ok(FAR);
+        for split in &tables.splits {
+            split.load_other(&self.events, self.path.flips, events);
+            let other = if is_weighed {
+                matching.run_overlaid(events, &split.paths)
+            } else {
+                self::least(matching, &split.paths, events)
+            };
+            match other {
+                Ok(other) => least = least.map(|least: i64| least.min(other.weight)),
+                Err(Stop::Unmatchable) => {}
+                Err(Stop::Exhausted) => {
+                    least = Err(());
+                    break;
+                }
+            }
+        }
+        matching.overlay.swap_weights(&mut self.matching.overlay);
+        Some(match least {
+            Err(()) => 0.0,
+            Ok(FAR) => f64::INFINITY,
+            Ok(least) => (least - self.path.weight) as f64 / RESOLUTION,
+        })
+    }
+
     /// Weight of the last matching, in units of ln((1 - p) / p).
     pub(crate) fn weight(&self) -> f64 {
-        self.weight as f64 / RESOLUTION
+        self.path.weight as f64 / RESOLUTION
+    }
+}
+
+/// A least-weight matching of some events with the weights of the graph.
+#[inline]
+fn least(matching: &mut Matching, paths: &Paths, events: &[u32]) -> Result<Path, Stop> {
+    let simple = match *events {
+        [] => Some(Path { weight: 0, flips: 0 }),
+        [one] => Some(matching.bounded(one, paths)),
+        _ => paths.few.run(events),
+    };
+    match simple {
+        Some(path) if path.weight >= FAR => Err(Stop::Unmatchable),
+        Some(path) => Ok(path),
+        None => matching.run(events, paths),
     }
 }

@@ -19,8 +19,8 @@
 mod blossom;
 mod clusters;
 mod extract;
+mod overlaid;
 mod search;
-mod second;
 mod trace;
 
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -30,9 +30,9 @@ use clusters::Clusters;
 use trace::Trace;
 
 use crate::{
-    correlated::Overlay,
     graph::{Path, Walk},
     mwpm::Paths,
+    overlay::Overlay,
 };
 
 /// Marks the absence of an event, node or arc.
@@ -189,9 +189,9 @@ pub(crate) struct Matching {
     rest: Vec<u32>,
     clusters: Clusters,
     trace: Trace,
-    /// For a second pass, what its errors imply (`second`).
+    /// Weights of the shot (`overlaid`), and whether they are used.
     pub(crate) overlay: Overlay,
-    is_second: bool,
+    is_overlaid: bool,
 }
 
 impl Matching {
@@ -220,7 +220,7 @@ impl Matching {
             clusters: Clusters::new(detectors),
             trace: Trace::new(paths),
             overlay,
-            is_second: false,
+            is_overlaid: false,
         }
     }
 
@@ -246,12 +246,10 @@ impl Matching {
         self.nodes.push(Node::new(at));
     }
 
-    /// Flips and weight of a least-weight matching of the events at these detectors, found in so many steps.
+    /// Flips and weight of a least-weight matching of the events at these detectors, found in the steps that the shot has left.
     #[inline]
-    pub(crate) fn run(&mut self, detectors: &[u32], paths: &Paths, steps: u64) -> Result<Path, Stop> {
-        self.is_second = false;
+    pub(crate) fn run(&mut self, detectors: &[u32], paths: &Paths) -> Result<Path, Stop> {
         self.clear();
-        self.steps = steps;
         for &detector in detectors {
             let row = paths.nearest.row(detector);
             self.add(detector, row.start, row.boundary);
@@ -298,6 +296,16 @@ impl Matching {
         }
         let rest = self.clusters.run(&self.rest, &self.event_at, paths, &mut self.trace)?;
         Some(Path { weight: total.weight + rest.weight, flips: total.flips ^ rest.flips })
+    }
+
+    /// Steps that the shot may still take.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Whether the weights are those of the shot.
+    pub(crate) fn is_overlaid(&self) -> bool {
+        self.is_overlaid
     }
 
     /// Counts steps of the shot.

@@ -123,7 +123,7 @@ impl Matching {
     }
 
     fn look_on(&mut self, event: u32, paths: &Paths) {
-        if self.is_second {
+        if self.is_overlaid {
             self.look_around(event, paths);
             self.wait(event);
         } else if self.events[event as usize].cursor < paths.nearest.row(self.events[event as usize].detector).end {

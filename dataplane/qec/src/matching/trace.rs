@@ -2,9 +2,9 @@
 
 use super::{Matching, NONE};
 use crate::{
-    correlated::Overlay,
     graph::{FAR, Graph, Path, Step, Walk},
     mwpm::Paths,
+    overlay::Overlay,
 };
 
 /// What is matched, and scratch memory to find the paths. Empty where nobody asks for their errors.
@@ -86,10 +86,12 @@ impl Trace {
 }
 
 impl Matching {
-    /// Forgets what was matched.
+    /// Begins a shot, which may take so many steps: forgets what was matched, and the weights of the last one.
     #[inline]
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn begin(&mut self, steps: u64) {
         self.trace.pairs.clear();
+        self.is_overlaid = false;
+        self.steps = steps;
     }
 
     /// Matches a detector with the boundary.
@@ -102,7 +104,7 @@ impl Matching {
     /// Calls `each` for each edge of all matched paths, which are forgotten.
     pub(crate) fn errors(&mut self, paths: &Paths, mut each: impl FnMut(u32)) {
         let (graph, trace) = (&paths.graph, &mut self.trace);
-        let overlay = self.is_second.then_some(&self.overlay);
+        let overlay = self.is_overlaid.then_some(&self.overlay);
         let limit = |detector: u32| paths.nearest.row(detector).limit;
         let to_boundary = |detector: u32| paths.nearest.row(detector).boundary.weight;
         while let Some([from, to]) = trace.pairs.pop() {
@@ -142,9 +144,11 @@ fn follow(
     left: impl Fn(u32) -> i64,
     each: &mut impl FnMut(u32),
 ) -> u32 {
-    let is_next = |step: &&Step| left(step.to) + step.path.weight == left(at);
-    let implied = overlay.into_iter().flat_map(|overlay| overlay.steps(at));
-    let step = graph.steps(at).iter().chain(implied).find(is_next);
+    let is_next = |step: &Step| left(step.to) + step.path.weight == left(at);
+    let step = match overlay {
+        None => graph.steps(at).iter().copied().find(is_next),
+        Some(overlay) => overlay.steps(graph, at).find(is_next),
+    };
     let step = step.expect("a lightest path leads on from each of its detectors");
     each(step.edge);
     step.to

@@ -4,8 +4,12 @@ use super::{
     OsdTables, RESOLUTION, Schedule, Statistics,
     clusters::Clusters,
     elimination::{Elimination, Order},
+    prior,
 };
-use crate::{decoder::DecodeError, hyper::flip};
+use crate::{
+    decoder::DecodeError,
+    hyper::{either, flip},
+};
 
 /// The greatest size of a message. What all iterations can add to a marginal stays far from infinity.
 const MOST: f32 = 1e6;
@@ -16,6 +20,11 @@ const SIGN: u32 = 1 << 31;
 /// Scratch memory of a decoder.
 #[derive(Debug)]
 pub(crate) struct Beliefs {
+    /// Of the shot, by error.
+    priors: Vec<f32>,
+    weights: Vec<u32>,
+    /// Errors whose priors are not those of the tables.
+    weighed: Vec<u32>,
     /// By error; below 0 if it is likelier to have happened.
     marginals: Vec<f32>,
     /// Those of the next iteration.
@@ -43,6 +52,9 @@ impl Beliefs {
         let (errors, words) = (tables.graph.num_errors(), tables.graph.certain_events.len());
         let is_parallel = tables.parameters.schedule == Schedule::Parallel;
         Self {
+            priors: tables.priors.clone(),
+            weights: tables.weights.clone(),
+            weighed: Vec::with_capacity(errors),
             marginals: vec![0.0; errors],
             next: vec![0.0; if is_parallel { errors } else { 0 }],
             messages: vec![0.0; tables.graph.num_edges()],
@@ -57,8 +69,24 @@ impl Beliefs {
         }
     }
 
-    /// Flips of a set of errors that makes the events, which are given as one bit for each detector.
-    pub(crate) fn decode(&mut self, tables: &OsdTables, events: &[u64], flips: &mut [u64]) -> Result<(), DecodeError> {
+    /// Flips of a set of errors that makes the events, which are given as one bit for each detector. The errors in `wrong` are
+    /// joined by others of the same detectors, of these probabilities.
+    pub(crate) fn decode(
+        &mut self,
+        tables: &OsdTables,
+        events: &[u64],
+        wrong: impl IntoIterator<Item = (u32, f64)>,
+        flips: &mut [u64],
+    ) -> Result<(), DecodeError> {
+        let mut weigh = |error: usize, prior| (self.priors[error], self.weights[error]) = prior;
+        for error in self.weighed.drain(..).map(|error| error as usize) {
+            weigh(error, (tables.priors[error], tables.weights[error]));
+        }
+        for (error, wrong) in wrong {
+            let probability = either(tables.graph.probabilities[error as usize], wrong);
+            weigh(error as usize, prior(probability));
+            self.weighed.push(error);
+        }
         flips.copy_from_slice(&tables.graph.certain_flips);
         self.events.copy_from_slice(events);
         flip(&mut self.events, &tables.graph.certain_events);
@@ -66,7 +94,7 @@ impl Beliefs {
         if self.events.iter().all(|word| *word == 0) {
             return Ok(());
         }
-        self.marginals.copy_from_slice(&tables.priors);
+        self.marginals.copy_from_slice(&self.priors);
         self.messages.fill(0.0);
         for _ in 0..tables.parameters.iterations {
             match tables.parameters.schedule {
@@ -75,18 +103,18 @@ impl Beliefs {
             }
             if self.is_solution(tables) {
                 for (error, _) in self.marginals.iter().enumerate().filter(|(_, marginal)| **marginal < 0.0) {
-                    self.weight += u64::from(tables.weights[error]);
+                    self.weight += u64::from(self.weights[error]);
                     flip(flips, tables.graph.flips(error));
                 }
                 return Ok(());
             }
         }
-        let Self { elimination, choice, marginals, events, .. } = self;
+        let Self { elimination, choice, marginals, weights, events, .. } = self;
         match choice {
             Choice::Ordered(order) => order.eliminate(tables, marginals, events, elimination),
             Choice::Localized(clusters) => clusters.grow(tables, marginals, events, elimination)?,
         }
-        self.weight = elimination.finish(tables, flips)?;
+        self.weight = elimination.finish(tables, weights, flips)?;
         Ok(())
     }
 
@@ -112,7 +140,7 @@ impl Beliefs {
 
     /// An iteration in which all detectors see the same marginals.
     fn parallel(&mut self, tables: &OsdTables) {
-        self.next.copy_from_slice(&tables.priors);
+        self.next.copy_from_slice(&self.priors);
         let bounds = tables.graph.detector_starts.array_windows::<2>();
         for (detector, [start, end]) in bounds.enumerate() {
             let errors = &tables.graph.edge_errors[*start as usize..*end as usize];

@@ -15,7 +15,7 @@ pub(super) struct Elimination {
     words: usize,
     columns: Vec<u64>,
     rows: Vec<u64>,
-    /// The pivot of each row, and its weight.
+    /// The pivot of each row, and its weight once all are known.
     pivots: Vec<u32>,
     weights: Vec<u32>,
     /// Rows that have one, a bit each.
@@ -57,15 +57,23 @@ impl Elimination {
         elimination
     }
 
-    /// Flips the observables of the lightest set found that makes the events; returns its weight. Call it when enough errors
-    /// were taken.
-    pub(super) fn finish(&mut self, tables: &OsdTables, flips: &mut [u64]) -> Result<u64, DecodeError> {
+    /// Flips the observables of the lightest set found that makes the events; returns its weight. `weights` are those of the
+    /// errors. Call it when enough errors were taken.
+    pub(super) fn finish(
+        &mut self,
+        tables: &OsdTables,
+        weights: &[u32],
+        flips: &mut [u64],
+    ) -> Result<u64, DecodeError> {
         if self.left() > 0 {
             return Err(DecodeError::Unmatchable);
         }
+        for row in ones(&self.pivoted) {
+            self.weights[row] = weights[self.pivots[row] as usize];
+        }
         let mut best = Best { weight: self.weight(&self.syndrome, u64::MAX), others: [NONE; 2] };
         if tables.parameters.order > 0 {
-            self.sweep(tables, &mut best);
+            self.sweep(tables, weights, &mut best);
         }
         for other in best.others.into_iter().filter(|other| *other != NONE) {
             self.transform(tables, other);
@@ -110,7 +118,6 @@ impl Elimination {
         };
         let row = word * 64 + free.trailing_zeros() as usize;
         self.pivots[row] = error;
-        self.weights[row] = tables.weights[error as usize];
         self.pivoted[word] |= 1 << (row % 64);
         self.clear(row);
     }
@@ -166,12 +173,12 @@ impl Elimination {
     }
 
     /// Tries each other error, and pairs of the first of them.
-    fn sweep(&mut self, tables: &OsdTables, best: &mut Best) {
+    fn sweep(&mut self, tables: &OsdTables, weights: &[u32], best: &mut Best) {
         let words = self.words;
         let order = tables.parameters.order.min(self.others.len());
         for at in 0..self.others.len() {
             let other = self.others[at];
-            let start = u64::from(tables.weights[other as usize]);
+            let start = u64::from(weights[other as usize]);
             if at >= order && start >= best.weight {
                 continue;
             }
@@ -188,7 +195,7 @@ impl Elimination {
         for (at, one) in self.swept.chunks_exact(words).take(order).enumerate() {
             for (second, two) in self.swept.chunks_exact(words).enumerate().take(order).skip(at + 1) {
                 let others = [self.others[at], self.others[second]];
-                let start = others.iter().map(|other| u64::from(tables.weights[*other as usize])).sum();
+                let start = others.iter().map(|other| u64::from(weights[*other as usize])).sum();
                 let rows = self.syndrome.iter().zip(one).zip(two).map(|((syndrome, one), two)| syndrome ^ one ^ two);
                 let weight = self.weight_of(rows, start, best.weight);
                 if weight < best.weight {

@@ -112,10 +112,18 @@ impl OsdTables {
         if errors > MAX_ERRORS || edges > MAX_EDGES || detectors > MAX_DETECTORS {
             return Err(OsdError::TooLarge { errors, edges, detectors });
         }
-        let likelihood = |p: &f64| (-p).ln_1p() - p.ln();
-        let weight = |p: &f64| (likelihood(p) * RESOLUTION).round().max(1.0) as u32;
-        let priors = graph.probabilities.iter().map(|p| likelihood(p) as f32).collect();
-        let weights = graph.probabilities.iter().map(weight).collect();
+        let (priors, weights) = graph.probabilities.iter().map(|p| prior(*p)).unzip();
         Ok(Self { parameters, graph, priors, weights })
     }
+
+    /// Detectors of each error.
+    pub(crate) fn all_detectors(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.graph.num_errors()).map(|error| self.graph.detectors(error))
+    }
+}
+
+/// Prior and weight of an error.
+fn prior(probability: f64) -> (f32, u32) {
+    let likelihood = (-probability).ln_1p() - probability.ln();
+    (likelihood as f32, (likelihood * RESOLUTION).round().max(1.0) as u32)
 }

@@ -1,5 +1,5 @@
-//! The second pass of a shot: matching with the weights that the errors of the first have left
-//! ([`correlated`](crate::correlated)).
+//! Matching with the weights of a shot: those that the errors of a first pass have left ([`correlated`](crate::correlated)),
+//! or those of its readout ([`readout`](crate::readout)).
 //!
 //! The lists of the nearest detectors do not have these weights, so every event walks the graph, up to the next event or as
 //! far as its region can reach, each time that this has outgrown what it knows.
@@ -11,15 +11,16 @@ use crate::{
 };
 
 impl Matching {
-    /// Matches the events of the last run again, in the steps that it has left.
-    pub(crate) fn run_again(&mut self, detectors: &[u32], paths: &Paths) -> Result<Path, Stop> {
-        self.is_second = true;
+    /// Flips and weight of a least-weight matching of the events at these detectors, with the weights of the shot, found in
+    /// the steps that it has left.
+    pub(crate) fn run_overlaid(&mut self, detectors: &[u32], paths: &Paths) -> Result<Path, Stop> {
+        self.is_overlaid = true;
         self.clear();
         for &detector in detectors {
             self.add(detector, 0, Path { weight: FAR, flips: 0 });
         }
         for event in 0..self.events.len() as u32 {
-            self.start_again(event, paths);
+            self.start_overlaid(event, paths);
             if self.steps == 0 {
                 return Err(Stop::Exhausted);
             }
@@ -28,7 +29,7 @@ impl Matching {
     }
 
     /// Gives an event its first region; matches it if that touches the boundary or its unmatched nearest event.
-    fn start_again(&mut self, at: u32, paths: &Paths) {
+    fn start_overlaid(&mut self, at: u32, paths: &Paths) {
         self.spend(START);
         self.look_around(at, paths);
         let Event { boundary, arc: mut other, .. } = self.events[at as usize];
@@ -66,7 +67,7 @@ impl Matching {
                 break;
             }
             // All that is as far away as what has been met will be known.
-            let mut take = |step: &Step| {
+            let take = |step: &Step| {
                 let weight = path.weight + step.path.weight;
                 if weight >= limit {
                     return false;
@@ -80,11 +81,7 @@ impl Matching {
                 }
                 true
             };
-            // Lighter ones come first.
-            let _ = paths.graph.steps(place).iter().all(&mut take);
-            for step in self.overlay.steps(place) {
-                take(step);
-            }
+            self.overlay.visit(&paths.graph, place, take);
             let exit = self.overlay.to_boundary(place, &paths.graph);
             let weight = path.weight + exit.path.weight;
             if weight < boundary.weight {
