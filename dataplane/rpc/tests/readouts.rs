@@ -30,7 +30,9 @@ fn check(steps: Option<u64>) -> Session {
     let tables = Arc::new(Tables::new(&model, Algorithm::Mwpm).unwrap());
     let (readout, gap) = (Readout::new(&tables, &map).unwrap(), Gap::new(&tables).unwrap());
     let mut decoder = Decoder::new(tables).with_readout(Arc::new(readout)).with_gap(Arc::new(gap));
-    steps.into_iter().for_each(|steps| decoder.set_steps(steps));
+    if let Some(steps) = steps {
+        decoder.set_steps(steps);
+    }
     Session::with_map(decoder, map).unwrap().named("check")
 }
 
