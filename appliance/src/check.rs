@@ -16,8 +16,8 @@ use berth_qec::{
 
 use crate::{
     config::{
-        Backing, Binding, Bucket, Config, Control, Dataplane, Executors, Handler, Host, Kind, Limits, Loaded, Mode,
-        Node, Note, Policy, Port, Region, Ring, RingKernel, Service, Tasklet, type_word,
+        Backing, Binding, Bucket, Config, Control, Dataplane, Decode, Executors, Handler, Host, Kind, Limits, Loaded,
+        Mode, Node, Note, Policy, Port, Region, Ring, RingKernel, SHOTS, Service, Tasklet, type_word,
     },
     sys::Root,
 };
@@ -264,11 +264,18 @@ fn endpoints(config: &Config, control: &Control) -> Vec<(&'static str, SocketAdd
     always.into_iter().chain(optional).filter_map(|(name, address)| Some((name, address?))).collect()
 }
 
+fn describe_decode(Decode { decoder, shot, readout, gap }: &Decode, config: &Config) -> String {
+    let word = SHOTS.iter().find(|(_, known)| known == shot).map_or("", |(word, _)| *word);
+    let readout = readout.as_ref().map(|readout| format!(", {word} of {} measurements", readout.num_measurements()));
+    let gap = if gap.is_some() { ", with confidence" } else { "" };
+    format!("qec_decode with {}{}{gap}", config.decoders[*decoder].name, readout.unwrap_or_default())
+}
+
 fn describe_handler(handler: &Handler, config: &Config) -> String {
     match handler {
         Handler::RpcIncrement => "rpc_increment".to_string(),
         Handler::MockDecode { table } => format!("mock_decode of {} shots", table.shots().len()),
-        Handler::QecDecode { decoder } => format!("qec_decode with {}", config.decoders[*decoder].name),
+        Handler::QecDecode(decode) => describe_decode(decode, config),
         Handler::EnqueueSyndromes => "enqueue_syndromes".to_string(),
         Handler::GetCorrections => "get_corrections".to_string(),
         Handler::ResetDecoder => "reset_decoder".to_string(),

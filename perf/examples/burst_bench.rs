@@ -33,7 +33,7 @@ use berth_port::{BURST, Clock, Loopback, Port, Verdict};
 use berth_qec::{Algorithm, Decoder};
 use berth_rpc::{
     Config, FunctionTable, Order, RpcService, Undispatchable,
-    handlers::{Handler, HandlerSet, Session},
+    handlers::{Handler, HandlerSet, QecDecode, Session},
 };
 use berth_wire::rpc::{HeaderForm, PtpEncoding, RequestHeader, ResponseHeader};
 
@@ -66,7 +66,8 @@ fn main() -> Result<()> {
     let (said, lane_clock) = (told.clone(), clock.clone());
     let server = thread::spawn(move || -> Result<()> {
         pin_current_thread(server_cpu)?;
-        let functions: Vec<(String, Handler)> = vec![("qec_decode".to_owned(), Handler::QecDecode(0))];
+        let functions: Vec<(String, Handler)> =
+            vec![("qec_decode".to_owned(), Handler::QecDecode(QecDecode::events(0)))];
         let handlers = HandlerSet::new(functions, vec![Session::new(decoder)])?;
         let table = Arc::new(FunctionTable::new(handlers.functions())?);
         let config = Config {

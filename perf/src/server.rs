@@ -20,7 +20,7 @@ use berth_qec::{
 };
 use berth_rpc::{
     FunctionTable, Order, RpcService, Stage, Undispatchable,
-    handlers::{Handler, HandlerSet, Session},
+    handlers::{Handler, HandlerSet, QecDecode, Session},
 };
 use berth_wire::rpc::PtpEncoding;
 
@@ -100,7 +100,7 @@ fn service(args: &RpcArgs, slot_size: usize, clock: TscClock) -> anyhow::Result<
     if let Some(path) = &args.model {
         sessions.push(Session::new(Decoder::from_dem(&read(path)?, Algorithm::Mwpm)?));
         functions.extend([
-            ("qec_decode".to_owned(), Handler::QecDecode(0)),
+            ("qec_decode".to_owned(), Handler::QecDecode(QecDecode::events(0))),
             ("enqueue_syndromes".to_owned(), Handler::EnqueueSyndromes),
             ("get_corrections".to_owned(), Handler::GetCorrections),
             ("reset_decoder".to_owned(), Handler::ResetDecoder),

@@ -4,12 +4,17 @@ use std::{
     fmt::Write as _,
     fs,
     path::{self, Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use berth_perf::decode::{self, Job, Measured, Outcome, Rate, Samples, ShotFile};
-use berth_qec::{mwpm::STEPS_PER_US, shots::Format};
+use berth_qec::{
+    gap::{Gap, GapError},
+    mwpm::STEPS_PER_US,
+    shots::Format,
+};
 use clap::{Parser, Subcommand};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -41,6 +46,10 @@ pub struct DecodeCommand {
     /// Write the predicted observables, in the format that the file's suffix names. A shot without an answer flips none.
     #[arg(long, value_name = "FILE")]
     obs_out: Option<PathBuf>,
+    /// Write how much heavier the lightest errors with other observables are than each prediction: a little-endian float32 for each shot,
+    /// 0 without an answer, or one that may not be the best.
+    #[arg(long, value_name = "FILE")]
+    confidence_out: Option<PathBuf>,
     /// Count the shots whose prediction differs from these observables: those that were flipped, or another decoder's.
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
@@ -109,7 +118,10 @@ impl DecodeCommand {
         };
         let decoder = decoder("model", &model, &self.algorithm, &self.sets)?;
         let input = |path: PathBuf| file(path, self.in_format, "--in-format");
+        let refused = |e: GapError| anyhow!("{} has no confidence: {e}", self.algorithm);
+        let gap = |path| anyhow::Ok((path, Arc::new(Gap::new(&decoder.tables).map_err(refused)?)));
         let job = Job {
+            confidences: self.confidence_out.map(gap).transpose()?,
             tables: decoder.tables.clone(),
             shots: input(shots)?,
             predictions: self.obs_out.map(|path| file(path, self.out_format, "--out-format")).transpose()?,

@@ -8,7 +8,8 @@ use std::{
 
 use berth_keys::{At, Table, instead};
 use berth_plugin::Abi;
-use berth_qec::mock::SyndromeFile;
+use berth_qec::{gap::Gap, mock::SyndromeFile, readout::Readout};
+use berth_rpc::handlers::Shot;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
 use super::{
@@ -42,11 +43,8 @@ pub enum Handler {
         /// The measurements that are known, and their corrections.
         table: Arc<SyndromeFile>,
     },
-    /// Decodes detection events in one call.
-    QecDecode {
-        /// Position in [`super::Config::decoders`].
-        decoder: usize,
-    },
+    /// Decodes a shot in one call.
+    QecDecode(Decode),
     /// Decoding server: buffers measurements.
     EnqueueSyndromes,
     /// Decoding server: reads corrections.
@@ -80,6 +78,29 @@ pub enum Handler {
         schema: Box<HandlerSchema>,
     },
 }
+
+/// A function with the handler `qec_decode`.
+#[derive(Debug, Clone)]
+pub struct Decode {
+    /// Position in [`super::Config::decoders`].
+    pub decoder: usize,
+    /// What its shots are.
+    pub shot: Shot,
+    /// Of those that are outcomes: what a wrong one does in the decoder's model.
+    pub readout: Option<Arc<Readout>>,
+    /// Where it answers a confidence: what that needs.
+    pub gap: Option<Arc<Gap>>,
+}
+
+/// `shots`
+pub const SHOTS: [(&str, Shot); 6] = [
+    ("events", Shot::Events),
+    ("soft4", Shot::Soft4),
+    ("soft8", Shot::Soft8),
+    ("float32", Shot::Float32),
+    ("leakage8", Shot::Leakage8),
+    ("leakage32", Shot::Leakage32),
+];
 
 /// The words for the payload types of the messaging document.
 const TYPES: [(&str, TypeId); 10] = [
@@ -163,7 +184,7 @@ pub(super) fn read_all(
                 );
             }
         }
-        let handler = handler(&mut t, folder, host, decoder_names);
+        let handler = handler(&mut t, folder, host, (decoders, decoder_names));
         let dispatch = t.choice("dispatch", rpc::DISPATCH).map(|at| at.value);
         let ring = t.text("ring");
         check_ring(&t, dispatch, ring.as_ref(), ports);
@@ -234,7 +255,14 @@ fn check_device(
                 );
                 return t.sink().wrong(handler, message);
             }
-            Handler::QecDecode { decoder } => decoders.get(*decoder).filter(on_cpus),
+            Handler::QecDecode(decode) if decode.shot != Shot::Events || decode.gap.is_some() => {
+                let message = format_args!(
+                    "port \"{port}\" runs it on a GPU, where shots are events and answers have no confidence; give it \
+                     another dispatch"
+                );
+                return t.sink().wrong(handler, message);
+            }
+            Handler::QecDecode(decode) => decoders.get(decode.decoder).filter(on_cpus),
             Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder => {
                 if let Memory::Gpu(gpu) = rpc.ring.memory
                     && let Some(Gpu { name, .. }) = gpus.get(gpu).filter(|gpu| gpu.blocks != 1)
@@ -289,10 +317,16 @@ fn owner(handler: &str) -> Option<&'static str> {
     }
 }
 
-fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String]) -> Option<At<Handler>> {
+fn handler(
+    t: &mut Table<'_, '_>,
+    folder: &Path,
+    host: &Host,
+    (decoders, names): (&[Decoder], &[String]),
+) -> Option<At<Handler>> {
     let text = t.text("handler");
     t.decide("handler", text.as_ref().and_then(|at| owner(at.value)));
     let decoder = t.text("decoder");
+    let (shot, confidence) = (t.chosen("shots", &SHOTS), t.is_on("confidence"));
     let table = t.text("table");
     let abi = t.choice("abi", &[("host_call", Abi::HostCall), ("device_call", Abi::DeviceCall)]);
     let parallel = t.choice("parallel", &[("thread", false), ("block", true)]).is_some_and(|at| at.value);
@@ -354,12 +388,12 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
         }
         "qec_decode" => {
             let at = t.require("decoder", decoder, "decoder = the name of a [[decoder]]")?;
-            let Some(decoder) = decoders.iter().position(|name| *name == at.value) else {
-                let advice = instead(at.value, decoders.iter().map(String::as_str));
+            let Some(decoder) = names.iter().position(|name| *name == at.value) else {
+                let advice = instead(at.value, names.iter().map(String::as_str));
                 t.sink().wrong(&at, format_args!("there is no decoder \"{}\"; {advice}", at.value));
                 return None;
             };
-            Handler::QecDecode { decoder }
+            Handler::QecDecode(decode(t, decoder, decoders.get(decoder), shot, confidence))
         }
         "enqueue_syndromes" => Handler::EnqueueSyndromes,
         "get_corrections" => Handler::GetCorrections,
@@ -371,6 +405,29 @@ fn handler(t: &mut Table<'_, '_>, folder: &Path, host: &Host, decoders: &[String
         }
     };
     Some(text.map(|_| handler))
+}
+
+/// What a `qec_decode` takes and answers; reports what its decoder cannot do.
+fn decode(t: &Table<'_, '_>, at: usize, decoder: Option<&Decoder>, shot: Shot, confidence: bool) -> Decode {
+    let mut decode = Decode { decoder: at, shot, readout: None, gap: None };
+    // One with a mistake has reported it.
+    let Some(Decoder { name, tables, measurements, .. }) = decoder else { return decode };
+    let wrong = |key: &str, message: std::fmt::Arguments<'_>| {
+        t.sink().mistake(t.place(key), &format!("{}.{key}", t.path()), message);
+    };
+    if shot != Shot::Events {
+        match Readout::new(tables, measurements) {
+            Ok(readout) => decode.readout = Some(Arc::new(readout)),
+            Err(e) => wrong("shots", format_args!("decoder \"{name}\" takes events alone: {e}")),
+        }
+    }
+    if confidence {
+        match Gap::new(tables) {
+            Ok(gap) => decode.gap = Some(Arc::new(gap)),
+            Err(e) => wrong("confidence", format_args!("decoder \"{name}\" has no confidence: {e}")),
+        }
+    }
+    decode
 }
 
 /// Reads the table of `mock_decode`, a syndrome file.

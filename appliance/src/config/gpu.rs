@@ -131,7 +131,7 @@ impl Config {
                     let measurements = table.num_measurements() as u32;
                     (Code::MockDecode { measurements, observables: 1, rows: rows(table) }, false, (measurements, 0))
                 }
-                Handler::QecDecode { decoder } => {
+                Handler::QecDecode(super::Decode { decoder, .. }) => {
                     let (name, tables) = (&self.decoders[*decoder].name, &self.decoders[*decoder].tables);
                     let symbol = format!("berth_decoder_{decoder}");
                     let made = || berth_qec::gpu::module(&symbol, tables, blocks);

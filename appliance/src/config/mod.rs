@@ -36,7 +36,7 @@ pub use binding::Binding;
 pub use change::Change;
 pub use decoder::Decoder;
 pub use fabric::{Control, Dataplane, Node, Policy};
-pub use function::{Function, Handler, type_word};
+pub use function::{Decode, Function, Handler, SHOTS, type_word};
 pub use gpu::{Gpu, has_sessions};
 pub use hip::{Hip, HipLease};
 pub use limits::{Bucket, Limits};

@@ -13,7 +13,7 @@ use berth_qec::{Decoder, mock::MockTable, mwpm::STEPS_PER_US};
 use berth_ring::{Dispatcher, Producer};
 use berth_rpc::{
     Config, Dispatch, FunctionTable, RpcService, Stage, Worker,
-    handlers::{Handler, HandlerSet, MapMismatch, Session},
+    handlers::{Handler, HandlerSet, MapMismatch, QecDecode, Session},
 };
 
 use super::{Leased, Shared};
@@ -149,14 +149,24 @@ fn functions(
 /// A session of a decoder, with as many steps as fit into the least budget of the functions that use it.
 fn session(config: &config::Config, at: usize) -> Result<Session, MapMismatch> {
     let uses = |handler: &config::Handler| match handler {
-        config::Handler::QecDecode { decoder } => *decoder == at,
+        config::Handler::QecDecode(decode) => decode.decoder == at,
         handler => matches!(handler, config::Handler::EnqueueSyndromes),
     };
     let users = config.functions.iter().filter(|function| uses(&function.handler.value));
     let is_served =
         config.functions.iter().any(|function| matches!(function.handler.value, config::Handler::EnqueueSyndromes));
     let config::Decoder { name, tables, measurements, experiment, .. } = &config.decoders[at];
+    let decodes = config.functions.iter().filter_map(|function| match &function.handler.value {
+        config::Handler::QecDecode(decode) if decode.decoder == at => Some(decode),
+        _ => None,
+    });
     let mut decoder = Decoder::new(tables.clone());
+    if let Some(readout) = decodes.clone().find_map(|decode| decode.readout.as_ref()) {
+        decoder = decoder.with_readout(readout.clone());
+    }
+    if let Some(gap) = decodes.clone().find_map(|decode| decode.gap.as_ref()) {
+        decoder = decoder.with_gap(gap.clone());
+    }
     if let Some(budget) = users.filter_map(|function| function.budget_us).min() {
         decoder.set_steps(budget * STEPS_PER_US);
     }
@@ -171,7 +181,9 @@ fn handler(handler: &config::Handler, slot_size: usize) -> Result<Handler<Plugin
     Ok(match handler {
         config::Handler::RpcIncrement => Handler::Increment,
         config::Handler::MockDecode { table } => Handler::MockDecode(MockTable::from_file(table)),
-        config::Handler::QecDecode { decoder } => Handler::QecDecode(*decoder),
+        config::Handler::QecDecode(config::Decode { decoder, shot, gap, .. }) => {
+            Handler::QecDecode(QecDecode { decoder: *decoder, shot: *shot, confidence: gap.is_some() })
+        }
         config::Handler::EnqueueSyndromes => Handler::EnqueueSyndromes,
         config::Handler::GetCorrections => Handler::GetCorrections,
         config::Handler::ResetDecoder => Handler::ResetDecoder,

@@ -48,6 +48,39 @@ fn value<'a>(printed: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
+fn confidences_tell_predictions_that_are_wrong() {
+    let folder = TempDir::new().unwrap();
+    let [events, observables, _] = shots("surface_d5_p5e-3");
+    let model = model("surface_d5_p5e-3");
+    let mut all = Vec::new();
+    for threads in ["1", "3"] {
+        let [gaps, flips] = ["gaps", "flips.b8"].map(|name| folder.path().join(name));
+        let whole = ["--model", &model, "--shots", &events, "--threads", threads];
+        printed(&[&whole[..], &["--confidence-out", text(&gaps), "--obs-out", text(&flips)]].concat());
+        let gaps = fs::read(gaps).unwrap();
+        let gaps: Vec<f32> = gaps.as_chunks().0.iter().map(|gap| f32::from_le_bytes(*gap)).collect();
+        let (found, wanted) = (fs::read(flips).unwrap(), fs::read(&observables).unwrap());
+        let wrong = |at: &usize| found[*at] != wanted[*at];
+        assert_eq!((gaps.len(), (0..10_000).filter(wrong).count()), (10_000, 110));
+        assert!(gaps.iter().all(|gap| *gap >= 0.0 && *gap < 1000.0));
+        let small = |at: &usize| gaps[*at] < 4.0;
+        let (small, both) =
+            ((0..10_000).filter(small).count(), (0..10_000).filter(|at| small(at) && wrong(at)).count());
+        assert!(small < 1000 && both > 88, "{both} of {small}");
+        all.push(gaps);
+    }
+    assert_eq!(all[0], all[1], "whatever the number of threads");
+    let out = folder.path().join("none");
+    let message =
+        refused(&["--model", &model, "--shots", &events, "--algorithm", "lut", "--confidence-out", text(&out)]);
+    assert!(
+        message.contains("lut has no confidence: only mwpm finds the lightest answer with other flips"),
+        "{message}"
+    );
+    assert!(!out.exists());
+}
+
+#[test]
 fn predictions_are_those_of_pymatching_whatever_the_number_of_threads() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out.b8");

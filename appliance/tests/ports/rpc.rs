@@ -261,6 +261,50 @@ fn a_decoding_session_from_measurements_to_corrections() {
     assert_eq!(status(client.call(GET_CORRECTIONS, &get(0, 1, false))), (4, 0), "fresh");
 }
 
+/// A check that is read twice: D0 is the first reading, D1 both.
+const READ_TWICE: &str = "error(0.01) D0 L0\nerror(0.05) D0 D1\nerror(0.02) D1\n";
+
+#[test]
+fn outcomes_that_are_not_certain_and_confidence() {
+    let decoder =
+        "[[decoder]]\nname = \"read\"\nalgorithm = \"mwpm\"\nmodel = \"read.dem\"\nmeasurements = \"both.txt\"\n";
+    let function = |name: &str, shots: &str| {
+        format!(
+            "[[function]]\nname = \"{name}\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"read\"\nshots = \"{shots}\"\n\
+             confidence = true\n"
+        )
+    };
+    let functions = [function("soft", "soft8"), function("lost", "leakage8"), function("real", "float32")].concat();
+    let files = [("read.dem", READ_TWICE), ("both.txt", "0 -1 0 1 -1\n")];
+    let odds = |p: f64| ((1.0 - p) / p).ln();
+    for rpc in ["", "[port.rpc]\ndispatch = \"ring\"\nworker_cpus = [0]"] {
+        let berth = Berth::start_with(&format!("{}{decoder}{functions}", port("a", rpc)), &files);
+        let client = berth.client("a");
+        let call = |name: &str, shot: &[u8]| client.call(fnv1a(name), &[shot, &[2, 0, 0, 0]].concat());
+        let near = |answer: Response, flips: u8, confidence: f64| {
+            assert_eq!((answer.status, answer.result.len(), answer.result[0]), (0, 5, flips));
+            let found = f64::from(f32::from_le_bytes(answer.result[1..].try_into().unwrap()));
+            assert!((found - confidence).abs() < 1e-5, "{found} is not {confidence}");
+        };
+        // Both readings are 1: an event of D0, by L0 or by the other two errors.
+        near(call("soft", &[255, 255]), 1, odds(0.05) + odds(0.02) - odds(0.01));
+        // The second may be wrong, or is lost.
+        let q = 63.0 / 255.0;
+        near(call("soft", &[255, 192]), 0, odds(0.01) - odds(0.05) - odds(0.02 + q - 0.04 * q));
+        near(call("lost", &[1, 2]), 0, odds(0.01) - odds(0.05));
+        assert_eq!((call("lost", &[1, 3]).status, call("soft", &[255]).status), (2, -3));
+        let nan = [1.0_f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat();
+        assert_eq!((call("real", &nan).status, call("real", &[0; 8]).status), (2, 0));
+        let stopped = berth.stop();
+        let counted = if rpc.is_empty() {
+            stopped.sum("a", "service", "decoder_read_bad_values")
+        } else {
+            stopped.counters["workers"][0]["counters"]["decoder_read_bad_values"].as_u64().unwrap()
+        };
+        assert_eq!(counted, 2, "{rpc}");
+    }
+}
+
 /// A check that is read once a round and may be read wrongly; without an end, in windows of four rounds of which two are decided.
 const ENDLESS: &str = "[[decoder]]\nname = \"memory\"\nalgorithm = \"window\"\nmodel = \"memory.dem\"\nmeasurements = \
                        \"readings.txt\"\nwindow = 4\ncommit = 2\nrounds = 0\ncounter = \"round\"\n";

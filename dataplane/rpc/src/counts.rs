@@ -26,6 +26,10 @@ const EXHAUSTED: Family = Family::counter(
     "decoder_exhausted",
     "decodes by matching that were out of steps, so that union-find matched the rest",
 );
+const BAD_VALUES: Family = Family::counter(
+    "decoder_bad_values",
+    "shots that qec_decode refused, since an outcome of their readout has no meaning",
+);
 const ASTRAY: Family = Family::counter(
     "decoder_astray",
     "requests of the decoding server with rounds that were there before, which are ignored, or that rounds are missing before, \
@@ -62,6 +66,7 @@ berth_port::counters! {
     /// Per decoder.
     const DECODERS {
         "decoder_*_exhausted": EXHAUSTED { decoder: * },
+        "decoder_*_bad_values": BAD_VALUES { decoder: * },
         "decoder_*_repeated": ASTRAY { decoder: *, rounds: "repeated" },
         "decoder_*_out_of_order": ASTRAY { decoder: *, rounds: "out_of_order" },
         "decoder_*_undecided": UNDECIDED { decoder: * },

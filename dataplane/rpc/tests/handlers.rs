@@ -15,7 +15,7 @@ use berth_qec::{
 };
 use berth_rpc::{
     FunctionTable, RpcService, Stage, Undispatchable,
-    handlers::{Handler, HandlerError, HandlerSet, MapMismatch, Session, Streaming, UNMATCHABLE},
+    handlers::{Handler, HandlerError, HandlerSet, MapMismatch, QecDecode, Session, Streaming, UNMATCHABLE},
 };
 use berth_wire::rpc::{
     Bits, HeaderForm, bits,
@@ -137,7 +137,10 @@ fn mock_decode_answers_what_was_recorded() {
 #[test]
 fn qec_decode_keeps_its_contract() {
     for form in [HeaderForm::V24, HeaderForm::V16] {
-        let functions = vec![("qec_decode", Handler::QecDecode(1)), ("closed", Handler::QecDecode(0))];
+        let functions = vec![
+            ("qec_decode", Handler::QecDecode(QecDecode::events(1))),
+            ("closed", Handler::QecDecode(QecDecode::events(0))),
+        ];
         let mut bench = Bench::new(form, functions, vec![Session::new(closed()), Session::new(chain())]);
         for syndrome in 0..8 {
             let flips = chain_flips(syndrome).to_le_bytes().to_vec();
@@ -171,7 +174,8 @@ fn answers_have_as_many_observables_as_the_model() {
             }
             flips
         };
-        let mut bench = Bench::new(HeaderForm::V24, vec![("qec_decode", Handler::QecDecode(0))], vec![wide()]);
+        let mut bench =
+            Bench::new(HeaderForm::V24, vec![("qec_decode", Handler::QecDecode(QecDecode::events(0)))], vec![wide()]);
         assert_eq!(bench.call("qec_decode", &[0b11, 2, 0, 0, 0]), (0, flips(&[64, 200])));
         assert_eq!(bench.call("qec_decode", &[0b10, 2, 0, 0, 0]), (0, flips(&[999])));
         let mut bench = Bench::server(vec![wide()]);
@@ -185,7 +189,7 @@ fn answers_have_as_many_observables_as_the_model() {
 fn qec_decode_tells_that_belief_propagation_found_nothing() {
     let relay = Algorithm::RelayBp(RelayBp::default());
     let decoder = Decoder::from_dem("error(0.1) D0 D1 D2 L0\nerror(0.1) D1 D2 L1", relay).unwrap();
-    let functions = vec![("qec_decode", Handler::QecDecode(0))];
+    let functions = vec![("qec_decode", Handler::QecDecode(QecDecode::events(0)))];
     let mut bench = Bench::new(HeaderForm::V24, functions, vec![Session::new(decoder)]);
     assert_eq!(bench.call("qec_decode", &[0b111, 3, 0, 0, 0]), (0, vec![1]));
     assert_eq!(bench.call("qec_decode", &[0b010, 3, 0, 0, 0]), (UNMATCHABLE, vec![]));
@@ -432,7 +436,8 @@ fn a_window_that_cannot_be_decoded_fails_its_session() {
 
 #[test]
 fn a_function_needs_its_decoder() {
-    let functions = vec![("qec_decode".to_owned(), Handler::<std::convert::Infallible>::QecDecode(1))];
+    let functions =
+        vec![("qec_decode".to_owned(), Handler::<std::convert::Infallible>::QecDecode(QecDecode::events(1)))];
     let error = HandlerSet::new(functions, vec![Session::new(chain())]).unwrap_err();
     assert_eq!(error, HandlerError::NoDecoder { function: "qec_decode".into(), decoder: 1, decoders: 1 });
 }

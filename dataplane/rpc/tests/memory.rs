@@ -6,11 +6,13 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use berth_kernels::{Builtin, Choice, Kernel, Registry, Runs, Settings};
 use berth_port::{Clock, Frame, Peer, Port, PostError, Service, Verdict};
-use berth_qec::{Algorithm, Decoder};
+use berth_qec::{
+    Algorithm, Decoder, Tables, dem::DetectorErrorModel, gap::Gap, readout::Readout, sparse::MeasurementMap,
+};
 use berth_ring::pair;
 use berth_rpc::{
     Dispatch, FunctionTable, RingIndex, RpcService, Undispatchable, Worker,
-    handlers::{Handler, HandlerSet, Session},
+    handlers::{Handler, HandlerSet, QecDecode, Session, Shot},
 };
 use berth_wire::rpc::HeaderForm;
 use common::*;
@@ -18,15 +20,22 @@ use common::*;
 #[test]
 fn a_million_requests_allocate_nothing() {
     let form = HeaderForm::V24;
-    let decoder = Decoder::from_dem("error(0.1) D0 L0\nerror(0.1) D0 D1\n", Algorithm::Lut { depth: 2 }).unwrap();
+    let model = DetectorErrorModel::parse("error(0.1) D0 L0\nerror(0.1) D0 D1\nerror(0.2) D1\n").unwrap();
+    let tables = |algorithm| Arc::new(Tables::new(&model, algorithm).unwrap());
+    let (lut, mwpm) = (tables(Algorithm::Lut { depth: 2 }), tables(Algorithm::Mwpm));
+    let (readout, gap) = (Readout::new(&mwpm, &MeasurementMap::identity(2)), Gap::new(&mwpm));
+    let soft = Decoder::new(mwpm).with_readout(Arc::new(readout.unwrap())).with_gap(Arc::new(gap.unwrap()));
     let functions = vec![
         ("rpc_increment".to_owned(), Handler::Increment),
-        ("qec_decode".to_owned(), Handler::QecDecode(0)),
+        ("qec_decode".to_owned(), Handler::QecDecode(QecDecode::events(0))),
         ("enqueue_syndromes".to_owned(), Handler::EnqueueSyndromes),
         ("get_corrections".to_owned(), Handler::GetCorrections),
         ("VectorAddRequest".to_owned(), Handler::Kernel(Box::new(vector_add()))),
+        ("soft".to_owned(), Handler::QecDecode(QecDecode { decoder: 1, shot: Shot::Soft8, confidence: true })),
+        ("sure".to_owned(), Handler::QecDecode(QecDecode { confidence: true, ..QecDecode::events(1) })),
     ];
-    let set: HandlerSet = HandlerSet::new(functions, vec![Session::new(decoder)]).unwrap();
+    let set: HandlerSet =
+        HandlerSet::new(functions, vec![Session::new(Decoder::new(lut)), Session::new(soft)]).unwrap();
     let table = Arc::new(FunctionTable::new(set.functions()).unwrap());
     let clock = VirtualClock::default();
     let config = config(form, Undispatchable::Reply);
@@ -44,19 +53,21 @@ fn a_million_requests_allocate_nothing() {
         request(form, "nobody", 1, &[]),
         request(form, "VectorAddRequest", 1, &[&[5][..], &[1; 16], &[0; 26]].concat()),
         request(form, "VectorAddRequest", 1, &[0; 42]),
+        request(form, "soft", 1, &[200, 100, 2, 0, 0, 0]),
+        request(form, "sure", 1, &[0b11, 2, 0, 0, 0]),
     ];
     let mut buf = [0; SLOT];
-    let (now, mut statuses) = (clock.now(), [0_i32; 7]);
+    let (now, mut statuses) = (clock.now(), [0_i32; 9]);
     let allocated = allocation_counter::measure(|| {
         for round in 0..1_000_000 {
-            let message = &messages[round % 7];
+            let message = &messages[round % 9];
             buf[..message.len()].copy_from_slice(message);
             let mut frame = Frame::new(&mut buf, message.len(), message.len(), peer(1));
             assert_eq!(service.handle(&mut frame, now), Verdict::Reply);
-            statuses[round % 7] |= i32::from_le_bytes([buf[4], buf[5], buf[6], buf[7]]);
+            statuses[round % 9] |= i32::from_le_bytes([buf[4], buf[5], buf[6], buf[7]]);
         }
     });
-    assert_eq!((allocated.count_total, statuses), (0, [0, 0, 0, 0, -1, 0, 0]));
+    assert_eq!((allocated.count_total, statuses), (0, [0, 0, 0, 0, -1, 0, 0, 0, 0]));
 }
 
 fn vector_add() -> Kernel {

@@ -8,12 +8,14 @@ use std::sync::{
 };
 
 use berth_port::{Clock, Frame, Sender, Service, Verdict};
-use berth_qec::{Algorithm, Decoder};
+use berth_qec::{
+    Algorithm, Decoder, Tables, dem::DetectorErrorModel, gap::Gap, readout::Readout, sparse::MeasurementMap,
+};
 use berth_ring::pair;
 use berth_rpc::{
     Call, Dispatch, Function, FunctionIndex, FunctionTable, Handlers, Outcome, Program, RpcService, SetupError, Stage,
     Undispatchable, Worker,
-    handlers::{Handler, HandlerSet, Session},
+    handlers::{Handler, HandlerSet, QecDecode, Session, Shot},
     updates,
 };
 use berth_wire::rpc::{HandlerSchema, HeaderForm, TypeDesc, TypeId, status};
@@ -197,7 +199,7 @@ fn decodes_that_are_out_of_steps_are_counted_on() {
     let model = (0..200).map(line).collect::<Vec<_>>().concat();
     let program = |steps| {
         let decoder = Decoder::from_dem(&model, Algorithm::Mwpm).unwrap().within(steps);
-        let functions = vec![("qec_decode".to_owned(), Handler::QecDecode(0))];
+        let functions = vec![("qec_decode".to_owned(), Handler::QecDecode(QecDecode::events(0)))];
         HandlerSet::new(functions, vec![Session::new(decoder).named("ring")]).unwrap()
     };
     let table = |set: &HandlerSet| Arc::new(FunctionTable::new(set.functions()).unwrap());
@@ -222,4 +224,50 @@ fn decodes_that_are_out_of_steps_are_counted_on() {
     assert_eq!(call(Some(program(0).inheriting(vec![(0, 0)]))), 2);
     assert_eq!(call(Some(program(0))), 3, "another decoder of the name counts on");
     assert_eq!(call(Some(program(u64::MAX).inheriting(vec![(0, 0)]))), 3, "the limit is the new program's");
+}
+
+/// What a session has gathered goes on, with a decoder that does what the new functions ask of it.
+#[test]
+fn a_session_goes_on_with_a_decoder_that_is_asked_for_more() {
+    let model = DetectorErrorModel::parse("error(0.1) D0 L0\nerror(0.2) D0 D1\nerror(0.2) D1\n").unwrap();
+    let tables = Arc::new(Tables::new(&model, Algorithm::Mwpm).unwrap());
+    let readout = Arc::new(Readout::new(&tables, &MeasurementMap::identity(2)).unwrap());
+    let gap = Arc::new(Gap::new(&tables).unwrap());
+    let program = |is_asked: bool| {
+        let plain = Decoder::new(tables.clone());
+        let decoder = if is_asked { plain.with_readout(readout.clone()).with_gap(gap.clone()) } else { plain };
+        let shot = if is_asked { Shot::Soft8 } else { Shot::Events };
+        let functions = vec![
+            ("qec_decode".to_owned(), Handler::QecDecode(QecDecode { decoder: 0, shot, confidence: is_asked })),
+            ("enqueue_syndromes".to_owned(), Handler::EnqueueSyndromes),
+            ("get_corrections".to_owned(), Handler::GetCorrections),
+        ];
+        HandlerSet::new(functions, vec![Session::new(decoder).named("d")]).unwrap()
+    };
+    let table = |set: &HandlerSet| Arc::new(FunctionTable::new(set.functions()).unwrap());
+    let (mut sender, updates) = updates();
+    let first = program(false);
+    let (config, clock) = (config(FORM, Undispatchable::Reply), VirtualClock::default());
+    let service = RpcService::new(config, table(&first), first, None, clock.clone(), QUIET);
+    let mut service = service.unwrap().updated_by(updates);
+    let mut call = |next: Option<HandlerSet>, name: &str, args: &[u8]| {
+        if let Some(next) = next {
+            assert!(sender.send(Program::new(table(&next), next)).is_ok());
+            service.poll(&mut Outbox::new(0), clock.now());
+            assert_eq!(sender.returned().count(), 1);
+        }
+        let (status, _, result) = handle(&mut service, FORM, &request(FORM, name, 1, args), SLOT, clock.now()).unwrap();
+        (status, result)
+    };
+    let words =
+        |words: &[u64], last: u8| [words.iter().flat_map(|word| word.to_le_bytes()).collect(), vec![last]].concat();
+    assert_eq!(call(None, "qec_decode", &[0b01, 2, 0, 0, 0]), (0, vec![0]));
+    assert_eq!(call(None, "enqueue_syndromes", &words(&[0, 0, 0, 1], 1)).0, 0, "half a shot");
+    let (status, result) = call(Some(program(true).inheriting(vec![(0, 0)])), "qec_decode", &[255, 100, 2, 0, 0, 0]);
+    assert_eq!((status, result.len()), (0, 5));
+    assert_eq!(call(None, "enqueue_syndromes", &words(&[0, 0, 0, 1], 1)).0, 0, "the other half");
+    assert_eq!(call(None, "get_corrections", &words(&[0, 1], 0)), (0, vec![0]));
+    let back = Some(program(false).inheriting(vec![(0, 0)]));
+    assert_eq!(call(back, "get_corrections", &words(&[0, 1], 0)), (0, vec![0]), "still there");
+    assert_eq!(call(None, "qec_decode", &[0b01, 2, 0, 0, 0]), (0, vec![0]));
 }

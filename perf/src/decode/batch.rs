@@ -13,7 +13,7 @@ use std::{
 use anyhow::Result;
 use berth_qec::{Decoder, Tables};
 
-use super::files::Rows;
+use super::{Job, files::Rows};
 
 /// Bytes of detection events in a batch, unless a single shot has more.
 const EVENTS: usize = 1 << 16;
@@ -28,6 +28,7 @@ pub(super) struct Batch {
     events: Vec<u8>,
     flips: Vec<u8>,
     answered: Vec<bool>,
+    gaps: Vec<f32>,
     events_per_shot: usize,
     flips_per_shot: usize,
     pub(super) shots: usize,
@@ -45,6 +46,7 @@ impl Batch {
             events: vec![0; shots * events_per_shot],
             flips: vec![0; shots * flips_per_shot],
             answered: vec![false; shots],
+            gaps: vec![0.0; shots],
             events_per_shot,
             flips_per_shot,
             shots: 0,
@@ -78,6 +80,7 @@ impl Batch {
                 self.unanswered += 1;
             }
             self.answered[shot] = answered;
+            self.gaps[shot] = decoder.gap().filter(|_| answered).unwrap_or(0.0) as f32;
         }
         self.took = started.elapsed();
         self.exhausted = decoder.exhausted() - exhausted;
@@ -90,6 +93,11 @@ impl Batch {
     /// The prediction of each shot.
     pub(super) fn flips(&self) -> impl Iterator<Item = &[u8]> {
         self.flips.chunks_exact(self.flips_per_shot).take(self.shots)
+    }
+
+    /// The gap of each prediction, 0 without an answer.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = f32> {
+        self.gaps.iter().copied().take(self.shots)
     }
 
     /// Whether each shot had an answer.
@@ -116,11 +124,19 @@ pub(super) struct Decoders {
 }
 
 impl Decoders {
-    pub(super) fn start<'scope>(scope: &'scope Scope<'scope, '_>, tables: &Arc<Tables>, threads: usize) -> Self {
+    pub(super) fn start<'scope>(scope: &'scope Scope<'scope, '_>, job: &Job) -> Self {
+        let Job { tables, confidences, threads, .. } = job;
+        let make = || {
+            let decoder = Decoder::new(tables.clone());
+            match confidences {
+                Some((_, gap)) => decoder.with_gap(gap.clone()),
+                None => decoder,
+            }
+        };
         let worker = |_| {
             let (batches, work) = sync_channel::<Batch>(AHEAD);
             let (finished, done) = sync_channel(AHEAD);
-            let mut decoder = Decoder::new(tables.clone());
+            let mut decoder = make();
             scope.spawn(move || {
                 for mut batch in work {
                     batch.decode(&mut decoder);
@@ -130,8 +146,8 @@ impl Decoders {
             });
             Worker { batches, done }
         };
-        let workers = if threads > 1 { (0..threads).map(worker).collect() } else { Vec::new() };
-        let own = workers.is_empty().then(|| Decoder::new(tables.clone()));
+        let workers = if *threads > 1 { (0..*threads).map(worker).collect() } else { Vec::new() };
+        let own = workers.is_empty().then(make);
         Self { tables: tables.clone(), own, workers, under_way: VecDeque::new(), next: 0, spare: Vec::new() }
     }
 

@@ -15,14 +15,17 @@ mod sinter;
 mod tune;
 
 use std::{
+    fs::File,
+    io::{BufWriter, Write as _},
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use berth_qec::{
     Tables,
+    gap::Gap,
     shots::{Bits, Format},
 };
 
@@ -52,6 +55,9 @@ pub struct Job {
     pub shots: ShotFile,
     /// Where the predictions go, if anywhere.
     pub predictions: Option<ShotFile>,
+    /// Where the gap of each prediction goes, if anywhere: a binary32 in little-endian order for each shot, 0 for one without an
+    /// answer. The gap is of the same tables.
+    pub confidences: Option<(PathBuf, Arc<Gap>)>,
     /// The observables that were flipped, or what another decoder predicted.
     pub reference: Option<ShotFile>,
     /// Threads that decode: with 1, the one that calls.
@@ -69,7 +75,7 @@ pub struct Outcome {
     pub exhausted: u64,
     /// Those whose prediction differs from the reference, or that have none; `None` without a reference.
     pub errors: Option<u64>,
-    /// Time spent in the decoder, summed over threads.
+    /// Time spent in the decoder, gaps included, summed over threads.
     pub decoding: Duration,
     /// Time from the first byte read to the last one written.
     pub elapsed: Duration,
@@ -96,15 +102,20 @@ pub fn run(job: &Job) -> Result<Outcome> {
     let mut reference =
         job.reference.as_ref().map(|file| Rows::open(file, Bits::Observables, observables)).transpose()?;
     let mut predictions = job.predictions.as_ref().map(|file| Predictions::create(file, observables)).transpose()?;
+    let mut confidences = job.confidences.as_ref().map(|(path, _)| create(path)).transpose()?;
     let mut outcome = Outcome { errors: reference.as_ref().map(|_| 0), ..Outcome::default() };
     let read = std::thread::scope(|scope| -> Result<()> {
-        let mut decoders = Decoders::start(scope, &job.tables, job.threads);
+        let mut decoders = Decoders::start(scope, job);
         let mut settle = |batch: &Batch| -> Result<()> {
             if let (Some(rows), Some(errors)) = (&mut reference, &mut outcome.errors) {
                 *errors += differences(batch, rows, &job.shots)?;
             }
             if let Some(predictions) = &mut predictions {
                 predictions.write(batch.flips())?;
+            }
+            if let Some((path, file)) = &mut confidences {
+                let written = batch.gaps().try_for_each(|gap| file.write_all(&gap.to_le_bytes()));
+                written.with_context(|| path.display().to_string())?;
             }
             outcome.add(batch);
             Ok(())
@@ -128,7 +139,9 @@ pub fn run(job: &Job) -> Result<Outcome> {
         fault
     });
     let written = predictions.map_or(Ok(()), |predictions| predictions.finish(read.is_ok()));
-    read.and(written)?;
+    let flushed =
+        confidences.map_or(Ok(()), |(path, mut file)| file.flush().with_context(|| path.display().to_string()));
+    read.and(written).and(flushed)?;
     if let Some(rows) = &mut reference {
         let mut row = vec![0; observables.div_ceil(8)];
         ensure!(
@@ -141,6 +154,10 @@ pub fn run(job: &Job) -> Result<Outcome> {
     }
     outcome.elapsed = started.elapsed();
     Ok(outcome)
+}
+
+fn create(path: &PathBuf) -> Result<(&PathBuf, BufWriter<File>)> {
+    Ok((path, BufWriter::new(File::create(path).with_context(|| path.display().to_string())?)))
 }
 
 /// How many shots of a batch were predicted unlike the next ones of the reference, or not at all.

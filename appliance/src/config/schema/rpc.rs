@@ -192,7 +192,29 @@ pub(super) static FUNCTION: Section = Section::new(
     },
     Owned {
         by: Owner { key: "handler", word: "builtin:qec_decode" },
-        keys: &[key("decoder", Kind::Text, "the name of its decoder").required().example("\"surface-d5\"")],
+        keys: &[
+            key("decoder", Kind::Text, "the name of its decoder").required().example("\"surface-d5\""),
+            key(
+                "shots",
+                Kind::Choice(&[
+                    ("events", "detection events, a bit each"),
+                    ("soft4", "outcomes in 4 bits: v is 1 with the probability v / 15"),
+                    ("soft8", "outcomes in 8 bits: v is 1 with the probability v / 255"),
+                    ("float32", "for each outcome the probability that it is 1"),
+                    ("leakage8", "outcomes in a byte each: 0, 1, or 2 where nothing is known"),
+                    ("leakage32", "the same in 32 bits each"),
+                ]),
+                "what its first argument is",
+            )
+            .default("\"events\"")
+            .more(
+                "Outcomes are those of the decoder's measurements, in their order, and change the weights of the shot. For mwpm \
+                 and bp_osd (docs/decoders.md).",
+            ),
+            key("confidence", Kind::Flag, "whether a second result says how much heavier the next answer is")
+                .default("false")
+                .more("For mwpm."),
+        ],
     },
     Owned {
         by: Owner { key: "handler", word: "builtin:mock_decode" },

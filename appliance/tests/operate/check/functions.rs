@@ -123,6 +123,58 @@ fn a_decoding_server_has_one_place() {
 }
 
 #[test]
+fn decoders_that_take_no_outcomes_and_have_no_confidence_name_those_that_do() {
+    let both = "measurements = \"both.txt\"\n";
+    let decoder = |algorithm: &str, more: &str| {
+        format!("[[decoder]]\nname = \"d\"\nalgorithm = \"{algorithm}\"\nmodel = \"m.dem\"\n{more}")
+    };
+    let function = "[[function]]\nname = \"f\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"d\"\n";
+    let asked = format!("{function}shots = \"soft8\"\nconfidence = true\n");
+    let files =
+        |model: &'static str| [("m.dem", model), ("both.txt", "0 -1 0 1 -1\n"), ("three.txt", "0 -1 0 1 2 -1 2 -1\n")];
+    let model = "error(0.01) D0 L0\nerror(0.05) D0 D1\nerror(0.02) D1\n";
+    let (shots, confidence) = (
+        "function[0].shots: decoder \"d\" takes events alone: ",
+        "function[0].confidence: decoder \"d\" has no confidence: ",
+    );
+    let (weigh, other) = (
+        "only mwpm and bp_osd weigh the errors of each shot anew",
+        "only mwpm finds the lightest answer with other flips",
+    );
+    for algorithm in ["lut", "multi_error_lut", "relay_bp", "correlated_mwpm"] {
+        let found = mistakes_with(&format!("{PORT}{}{asked}", decoder(algorithm, both)), &files(model));
+        assert_eq!(
+            found,
+            [format!("berth.toml:15:9: {shots}{weigh}"), format!("berth.toml:16:14: {confidence}{other}")],
+            "{algorithm}"
+        );
+    }
+    let found = mistakes_with(&format!("{PORT}{}{asked}", decoder("bp_osd", both)), &files(model));
+    assert_eq!(found, [format!("berth.toml:16:14: {confidence}{other}")]);
+    // A measurement whose error the model does not have.
+    let found =
+        mistakes_with(&format!("{PORT}{}{asked}", decoder("mwpm", both)), &files("error(0.1) D0 L0\nerror(0.1) D1"));
+    let wanted = "measurement 0 makes up D0 D1, and no error of the model flips just these; name the measurements of each \
+                  detector, and make the model with noise on them";
+    assert_eq!(found, [format!("berth.toml:15:9: {shots}{wanted}")]);
+    // A code without boundary.
+    let ring = "error(0.1) D0 D1\nerror(0.1) D1 D2\nerror(0.1) D0 D2 L0\n";
+    let found = mistakes_with(&format!("{PORT}{}{function}confidence = true\n", decoder("mwpm", "")), &files(ring));
+    assert_eq!(found.len(), 1);
+    let wanted = "errors between detectors flip L0 an odd number of times in a circle through D";
+    assert!(found[0].starts_with(&format!("berth.toml:14:14: {confidence}{wanted}")), "{found:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files(model) {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let good = check(&folder, &format!("{PORT}{}{asked}", decoder("mwpm", both)));
+    assert_eq!((good.status.code(), &*String::from_utf8(good.stderr).unwrap()), (Some(0), ""));
+    let out = String::from_utf8(good.stdout).unwrap();
+    assert!(out.ends_with("function f: qec_decode with d, soft8 of 2 measurements, with confidence\n"), "{out}");
+}
+
+#[test]
 fn a_function_names_a_ring_that_each_port_has() {
     let ports = format!(
         "{PORT}[[port.rpc.ring]]\nname = \"decoders\"\nslots = 16\nworker_cpus = [0]\n{}",

@@ -1,22 +1,21 @@
 //! The builtin handlers, and the interface for others such as plug-ins.
 
+mod decode;
 mod session;
 
 use std::convert::Infallible;
 
 use berth_kernels::{Kernel, OUTCOMES, Refusal};
 use berth_port::Recorder;
-use berth_qec::{DecodeError, mock::MockTable};
+use berth_qec::mock::MockTable;
 use berth_wire::rpc::{
-    HandlerSchema, SchemaError, TypeDesc, TypeId, bits,
+    HandlerSchema, SchemaError, TypeDesc, TypeId,
     decoding::{self, EnqueueSyndromes, GetCorrections, ResetDecoder},
 };
+pub use decode::{BAD_VALUE, QecDecode, Shot, UNMATCHABLE};
 pub use session::{MapMismatch, Session, Streaming};
 
 use crate::{Call, Failure, Function, FunctionIndex, Handlers, Outcome, table::kept};
-
-/// Positive status of `qec_decode`: no combination of the model's errors explains the syndrome, or none was found.
-pub const UNMATCHABLE: i32 = 1;
 
 /// A handler that is not builtin, such as a plug-in.
 pub trait Custom {
@@ -46,9 +45,8 @@ pub enum Handler<X = Infallible> {
     /// `mock_decode`: takes a byte per measurement and returns a byte per observable, looked up in the table; zeros for
     /// unknown measurements.
     MockDecode(MockTable),
-    /// `qec_decode` by the session with this index: takes detection events and their number, returns flips of
-    /// observables.
-    QecDecode(usize),
+    /// `qec_decode`: takes a shot and its number of events or outcomes, returns flips of observables, and their confidence.
+    QecDecode(QecDecode),
     /// Buffers measurements for the decoder that the request names.
     EnqueueSyndromes,
     /// Returns the corrections of the decoder that the request names.
@@ -75,6 +73,14 @@ pub enum HandlerError {
         decoder: usize,
         /// Number of decoders.
         decoders: usize,
+    },
+    /// A function takes or answers what its decoder does not.
+    #[error("function {function:?} uses decoder {decoder}, which has no readout or gap")]
+    Unable {
+        /// Name of the function.
+        function: String,
+        /// Index of the decoder, from 0.
+        decoder: usize,
     },
     /// No schema can express the sizes of the function with this name.
     #[error("function {0:?}: {1}")]
@@ -118,21 +124,11 @@ impl<X: Custom> HandlerSet<X> {
             scratch: Vec::new(),
         };
         for (name, handler) in functions {
-            let observables = match &handler {
-                Handler::QecDecode(decoder) => {
-                    let decoders = set.sessions.len();
-                    let session = set.sessions.get(*decoder);
-                    let missing = || HandlerError::NoDecoder { function: name.clone(), decoder: *decoder, decoders };
-                    session.ok_or_else(missing)?.num_observables()
-                }
-                Handler::MockDecode(table) => {
-                    let longest = set.scratch.len().max(table.num_observables());
-                    set.scratch.resize(longest, 0);
-                    table.num_observables()
-                }
-                _ => 0,
-            };
-            let schema = schema(&handler, observables).map_err(|error| HandlerError::Schema(name.clone(), error))?;
+            let schema = schema(&name, &handler, &mut set.sessions)?;
+            if let Handler::MockDecode(table) = &handler {
+                let longest = set.scratch.len().max(table.num_observables());
+                set.scratch.resize(longest, 0);
+            }
             let checks_length =
                 matches!(handler, Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder);
             if matches!(&handler, Handler::Kernel(kernel) if !kernel.is_on_worker()) {
@@ -172,15 +168,22 @@ impl<X: Custom> HandlerSet<X> {
     }
 }
 
-fn schema<X: Custom>(handler: &Handler<X>, observables: usize) -> Result<HandlerSchema, SchemaError> {
+fn schema<X: Custom>(
+    name: &str,
+    handler: &Handler<X>,
+    sessions: &mut [Session],
+) -> Result<HandlerSchema, HandlerError> {
     let bytes = TypeDesc::variable(TypeId::ArrayUInt8);
     let array = |n: usize| TypeDesc::new(TypeId::ArrayUInt8, n as u32, n as u32);
-    match handler {
-        Handler::MockDecode(table) => HandlerSchema::new(&[array(table.num_measurements())?], &[array(observables)?]),
-        Handler::QecDecode(_) => HandlerSchema::new(
-            &[TypeDesc::variable(TypeId::BitPacked), TypeDesc::one(TypeId::Int32)],
-            &[TypeDesc::bits(observables as u32)],
-        ),
+    let made = match handler {
+        Handler::MockDecode(table) => array(table.num_measurements())
+            .and_then(|arg| HandlerSchema::new(&[arg], &[array(table.num_observables())?])),
+        Handler::QecDecode(function) => {
+            let (decoder, decoders) = (function.decoder, sessions.len());
+            let missing = || HandlerError::NoDecoder { function: name.to_owned(), decoder, decoders };
+            let schema = function.schema(sessions.get_mut(decoder).ok_or_else(missing)?.decoder());
+            schema.ok_or_else(|| HandlerError::Unable { function: name.to_owned(), decoder })?
+        }
         // The decoding server's statuses are for requests of any length; a kernel's messages have several.
         Handler::Increment
         | Handler::Kernel(_)
@@ -189,7 +192,8 @@ fn schema<X: Custom>(handler: &Handler<X>, observables: usize) -> Result<Handler
         | Handler::ResetDecoder => HandlerSchema::new(&[bytes], &[bytes]),
         Handler::Custom(custom) => Ok(custom.schema()),
         Handler::Elsewhere(schema) => Ok(*schema),
-    }
+    };
+    made.map_err(|error| HandlerError::Schema(name.to_owned(), error))
 }
 
 impl<X: Custom> Handlers for HandlerSet<X> {
@@ -198,7 +202,7 @@ impl<X: Custom> Handlers for HandlerSet<X> {
         match &mut self.handlers[function.0] {
             Handler::Increment => Ok(increment(call)),
             Handler::MockDecode(table) => mock_decode(table, &mut self.scratch, call),
-            Handler::QecDecode(decoder) => qec_decode(&mut self.sessions[*decoder], call),
+            Handler::QecDecode(function) => decode::run(*function, &mut self.sessions[function.decoder], call),
             Handler::EnqueueSyndromes => {
                 let session = addressed(&mut self.sessions, call)?;
                 session.enqueue(whole(call).and_then(EnqueueSyndromes::parse))
@@ -294,24 +298,6 @@ fn mock_decode(table: &MockTable, scratch: &mut [u8], call: &mut Call<'_>) -> Ou
     table.answer(call.args(), answer);
     call.results().get_mut(..answer.len()).ok_or(Failure::TooLarge)?.copy_from_slice(answer);
     Ok(answer.len())
-}
-
-#[inline]
-fn qec_decode(session: &mut Session, call: &mut Call<'_>) -> Outcome {
-    let decoder = session.decoder();
-    let (events, n) = call.args().split_last_chunk().ok_or(Failure::Mismatch)?;
-    let n = u32::from_le_bytes(*n) as usize;
-    if n != decoder.num_detectors() || events.len() != bits::bytes_for(n) {
-        return Err(Failure::Mismatch);
-    }
-    let mut flips = [0; session::FLIPS];
-    let flips = &mut flips[..bits::bytes_for(decoder.num_observables())];
-    decoder.decode(events, flips).map_err(|error| match error {
-        DecodeError::Unmatchable | DecodeError::NoSolution => Failure::Status(UNMATCHABLE),
-        DecodeError::Events(_) | DecodeError::Flips(_) => Failure::Mismatch,
-    })?;
-    call.results().get_mut(..flips.len()).ok_or(Failure::TooLarge)?.copy_from_slice(flips);
-    Ok(flips.len())
 }
 
 /// The session that a request of the decoding server addresses, or the failure to answer with.

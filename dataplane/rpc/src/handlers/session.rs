@@ -77,16 +77,17 @@ pub struct Session {
     counters: Option<[(&'static str, u64); Tally::NAMES.len()]>,
 }
 
-/// What sessions count beside the steps of their decoders.
+/// What sessions count beside the steps of their decoders: shots, requests and rounds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
+    bad_values: u64,
     repeated: u64,
     out_of_order: u64,
     undecided: u64,
 }
 
 impl Tally {
-    const NAMES: [&str; 4] = ["exhausted", "repeated", "out_of_order", "undecided"];
+    const NAMES: [&str; 5] = ["exhausted", "bad_values", "repeated", "out_of_order", "undecided"];
 }
 
 impl Session {
@@ -145,9 +146,9 @@ impl Session {
             Input::Volume { .. } => None,
             Input::Rounds { intake, .. } => Some(intake.exhausted()),
         };
-        let Tally { repeated, out_of_order, undecided } = self.tally;
-        let counts = [self.decoder.exhausted() + windows.unwrap_or(0), repeated, out_of_order, undecided];
-        let shown = if windows.is_some() { counts.len() } else { 1 };
+        let Tally { bad_values, repeated, out_of_order, undecided } = self.tally;
+        let counts = [self.decoder.exhausted() + windows.unwrap_or(0), bad_values, repeated, out_of_order, undecided];
+        let shown = if windows.is_some() { counts.len() } else { 2 };
         let named = self.counters.into_iter().flatten().zip(counts);
         named.take(shown).map(|((name, before), count)| (name, before + count))
     }
@@ -160,19 +161,27 @@ impl Session {
         }
     }
 
-    /// Continues what another session of the same decoder has begun, with the limit on steps that this one has.
+    /// Continues what another session of the same decoder has begun, with the decoder that this one has: its limit on steps,
+    /// and what its functions ask of it.
     pub(super) fn inherit(&mut self, old: &mut Self) {
-        let steps = self.decoder.steps();
         std::mem::swap(self, old);
-        let Some(steps) = steps else { return };
-        self.decoder.set_steps(steps);
-        if let Input::Rounds { intake, .. } = &mut self.input {
+        std::mem::swap(&mut self.decoder, &mut old.decoder);
+        if let Some([(_, exhausted), ..]) = &mut self.counters {
+            *exhausted += old.decoder.exhausted();
+        }
+        if let (Some(steps), Input::Rounds { intake, .. }) = (self.decoder.steps(), &mut self.input) {
             intake.set_steps(steps);
         }
     }
 
     pub(super) fn decoder(&mut self) -> &mut Decoder {
         &mut self.decoder
+    }
+
+    /// Counts a shot of which an outcome has no meaning.
+    #[cold]
+    pub(super) fn count_bad_value(&mut self) {
+        self.tally.bad_values += 1;
     }
 
     pub(super) fn num_observables(&self) -> usize {
