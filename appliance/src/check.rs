@@ -146,8 +146,12 @@ pub fn summary(config: &Config) -> String {
     if let Some(hip) = &config.hip {
         let wire = if hip.tls.is_some() { "TLS 1.3" } else { "plain text" };
         let _ = writeln!(out, "endpoint hip: {}, {} sessions, {wire}", hip.listen, hip.max_sessions);
-        for (id, (gpu, bytes)) in hip.devices.iter().enumerate() {
-            let _ = writeln!(out, "hip device {id}: {gpu}, the software GPU, {bytes} bytes for sessions");
+        for (id, (gpu, bytes, device)) in hip.devices.iter().enumerate() {
+            let what = match device {
+                berth_gpu::Choice::Soft => "the software GPU".to_owned(),
+                other => format!("NVIDIA's {other}"),
+            };
+            let _ = writeln!(out, "hip device {id}: {gpu}, {what}, {bytes} bytes for sessions");
         }
     }
     for binding in &config.bindings {

@@ -28,8 +28,8 @@ pub(super) struct Gpus {
     /// Those that serve rings.
     pub(super) all: Vec<Gpu>,
     names: Vec<At<String>>,
-    /// The names of those for sessions of HIP Remote.
-    pub(super) hip: Vec<At<String>>,
+    /// Those for sessions of HIP Remote, with their device.
+    pub(super) hip: Vec<(At<String>, Choice)>,
     /// Those whose memory is leased, with their device and the time limit of their kernels.
     pub(super) leased: Vec<(At<String>, Choice, Duration)>,
 }
@@ -63,8 +63,8 @@ impl Gpus {
                 root.sink().warn(name.span.clone(), &name.field, message);
             }
         }
-        for name in &self.hip {
-            if !hip.is_some_and(|hip| hip.devices.iter().any(|(gpu, _)| *gpu == name.value)) {
+        for (name, _) in &self.hip {
+            if !hip.is_some_and(|hip| hip.devices.iter().any(|(gpu, ..)| *gpu == name.value)) {
                 let message = format_args!("no [[hip.device]] names it; write gpu = \"{}\" in one", name.value);
                 root.sink().warn(name.span.clone(), &name.field, message);
             }
@@ -84,10 +84,10 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
         let limit = Duration::from_millis(t.number("time_limit_ms"));
         // Whether it is there, who starts its worker will see.
         let choice = device.and_then(|at| match (at.value.parse::<Choice>(), uses) {
-            (Ok(choice), Use::Dispatch | Use::Lease) => Some(choice),
-            (Ok(Choice::Soft), Use::Hip) => Some(Choice::Soft),
-            (Ok(_), Use::Hip) => {
-                t.sink().wrong(&at, "sessions of HIP Remote have the GPU in software alone; write \"soft\"");
+            (Ok(choice), _) => Some(choice),
+            (Err(_), Use::Hip) if at.value.starts_with("hip:") => {
+                t.sink()
+                    .wrong(&at, "GPUs by libamdhip64 are not built; write \"auto\" for one of NVIDIA's, or \"soft\"");
                 None
             }
             (Err(what), _) => {
@@ -103,12 +103,12 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
                 gpus.names.extend(name.clone());
                 gpus.all.extend(name.map(|name| Gpu { name: name.value, device, blocks, limit }));
             }
-            Use::Hip => gpus.hip.extend(name),
+            Use::Hip => gpus.hip.extend(name.map(|name| (name, device))),
             Use::Lease => gpus.leased.extend(name.map(|name| (name, device, limit))),
         }
     }
     let leased = gpus.leased.iter().map(|(name, ..)| name);
-    unique(root.sink(), gpus.names.iter().chain(&gpus.hip).chain(leased));
+    unique(root.sink(), gpus.names.iter().chain(gpus.hip.iter().map(|(name, _)| name)).chain(leased));
     gpus
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fmt, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use berth_engine::Idle;
+use berth_gpu::Choice;
 use berth_keys::{At, Binds, Table, address, claim, default_address};
 use berth_ports::Runtime;
 use berth_tls::stream::{self, ServerConfig};
@@ -65,14 +66,14 @@ pub struct Hip {
     pub kernel_timeout: Duration,
     /// How long a session may be silent; `None` is for ever.
     pub idle_timeout: Option<Duration>,
-    /// The devices, in the order of their ids: the software GPUs' names, and bytes that sessions may use.
-    pub devices: Vec<(String, u64)>,
+    /// The devices, in the order of their ids: the GPUs' names, bytes that sessions may use, and what they are.
+    pub devices: Vec<(String, u64, Choice)>,
 }
 
 /// Reads `[hip]`, whose devices are among `gpus`.
 pub(super) fn read(
     root: &mut Table<'_, '_>,
-    gpus: &[At<String>],
+    gpus: &[(At<String>, Choice)],
     runtime: &Runtime,
     files: (&Path, &Host),
     binds: &mut Binds,
@@ -84,7 +85,7 @@ pub(super) fn read(
 /// `node` are the regions that the node leases, where there is a node.
 fn hip(
     mut t: Table<'_, '_>,
-    gpus: &[At<String>],
+    gpus: &[(At<String>, Choice)],
     runtime: &Runtime,
     (folder, host): (&Path, &Host),
     binds: &mut Binds,
@@ -124,8 +125,20 @@ fn hip(
     let tables = t.require("device", tables, "[[hip.device]] with a gpu");
     let devices = tables.into_iter().flatten().filter_map(|table| device(table, gpus)).collect::<Vec<_>>();
     let mut taken = BTreeSet::new();
-    if let Some((gpu, _)) = devices.iter().find(|(gpu, _)| !taken.insert(gpu)) {
+    if let Some((gpu, ..)) = devices.iter().find(|(gpu, ..)| !taken.insert(gpu)) {
         t.sink().mistake(t.place("device"), "hip.device", format_args!("has \"{gpu}\" twice; name each GPU once"));
+    }
+    if let Some((gpu, ..)) = devices.iter().find(|(.., device)| *device != Choice::Soft) {
+        if devices.len() > 1 {
+            let message =
+                format_args!("\"{gpu}\" is one of NVIDIA's, which is the only device then; remove the others");
+            t.sink().mistake(t.place("device"), "hip.device", message);
+        }
+        if lease != HipLease::Off {
+            let message =
+                format_args!("\"{gpu}\" is one of NVIDIA's, whose leases for sessions are not built; write \"off\"");
+            t.sink().mistake(t.place("lease"), "hip.lease", message);
+        }
     }
     if lease != HipLease::Off {
         let place = t.place("lease");
@@ -135,7 +148,7 @@ fn hip(
         };
         if node.is_none() {
             t.sink().mistake(place, "hip.lease", "needs [control], which grants the leases; add it, or write \"off\"");
-        } else if let Some((gpu, _)) = devices.iter().find(|(gpu, _)| is_taken(gpu)) {
+        } else if let Some((gpu, ..)) = devices.iter().find(|(gpu, ..)| is_taken(gpu)) {
             let message = format_args!("device \"{gpu}\" and a [[region]] have one name; give the region another");
             t.sink().mistake(place, "hip.lease", message);
         }
@@ -196,13 +209,14 @@ fn tls_files(t: &mut Table<'_, '_>, folder: &Path, host: &Host) -> Option<Tls> {
     }
 }
 
-fn device(mut t: Table<'_, '_>, gpus: &[At<String>]) -> Option<(String, u64)> {
+fn device(mut t: Table<'_, '_>, gpus: &[(At<String>, Choice)]) -> Option<(String, u64, Choice)> {
     let gpu = t.text("gpu");
     let gpu = t.require("gpu", gpu, "gpu = \"gpu0\", the name of a [[gpu]]");
-    if let Some(at) = gpu.as_ref().filter(|at| !gpus.iter().any(|known| known.value == at.value)) {
+    let known = gpu.as_ref().and_then(|at| gpus.iter().find(|(known, _)| known.value == at.value));
+    if let Some(at) = gpu.as_ref().filter(|_| known.is_none()) {
         t.sink().wrong(at, format_args!("there is no [[gpu]] \"{}\"; add one with use = \"hip\"", at.value));
     }
     let memory = t.size("memory").map_or(4 << 30, |at| at.value);
     t.finish();
-    Some((gpu?.value.to_owned(), memory))
+    Some((gpu?.value.to_owned(), memory, known?.1.clone()))
 }

@@ -9,7 +9,8 @@ use std::{
 use anyhow::Context as _;
 use berth_control::HipLeases;
 use berth_fabric::{HipClaim, HipSession};
-use berth_hip_worker::{Claim, HipCore, Leased, Leases, Occupant, Settings, Worker};
+use berth_gpu::{Choice, SessionCounts, SessionSettings};
+use berth_hip_worker::{Claim, HipCore, Leased, Leases, Nvidia, Occupant, Settings, Worker};
 use berth_host::TscClock;
 use berth_lease::{Bytes, GRANULE, Region, RegionKind, Storage};
 use berth_port::Clock as _;
@@ -38,12 +39,28 @@ pub(super) fn start(
         },
         memory: hip.memory,
         kernel_timeout: hip.kernel_timeout,
-        devices: hip.devices.iter().map(|(_, bytes)| *bytes).collect(),
+        devices: hip.devices.iter().map(|(_, bytes, _)| *bytes).collect(),
+        nvidia: nvidia(hip)?,
         leases: leases.map(|leases| (Arc::new(Node(leases)) as _, hip.lease == HipLease::Required)),
         tls: hip.tls.as_ref().map(|tls| tls.0.clone()),
     };
     let clock = clock.clone();
     Worker::start(settings, move || clock.now().mono).with_context(|| format!("hip.listen {}", hip.listen))
+}
+
+/// The device, where it is one of NVIDIA's, with its first worker.
+fn nvidia(hip: &Hip) -> anyhow::Result<Option<Nvidia>> {
+    let Some((name, _, device)) = hip.devices.iter().find(|(.., device)| *device != Choice::Soft) else {
+        return Ok(None);
+    };
+    let settings = SessionSettings {
+        name: name.clone(),
+        worker: super::gpus::worker()?,
+        device: device.clone(),
+        limit: hip.kernel_timeout,
+        counts: SessionCounts::default(),
+    };
+    Nvidia::open(settings).map(Some).with_context(|| format!("gpu {name}"))
 }
 
 /// Every counter, for the stopped line.

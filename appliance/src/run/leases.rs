@@ -52,7 +52,7 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     let leased = config.hip.as_ref().filter(|hip| hip.lease != HipLease::Off);
     // Behind the others, whose ids are their places.
     let first = regions.len();
-    let devices = leased.iter().flat_map(|hip| &hip.devices).map(|(name, bytes)| hip::region(name, *bytes));
+    let devices = leased.iter().flat_map(|hip| &hip.devices).map(|(name, bytes, _)| hip::region(name, *bytes));
     regions.extend(devices);
     let hip = (first..regions.len()).map(|index| RegionId(index as u16)).collect();
     let gpus = leased_gpus(bytes.clone(), &memory)?;
@@ -237,7 +237,7 @@ fn leased_gpus<'a>(
 /// GPUs that serve rings, or sessions of HIP Remote without leases.
 fn gpus_in_use(config: &Config) -> Vec<String> {
     let unleased = config.hip.iter().filter(|hip| hip.lease == HipLease::Off);
-    let hip = unleased.flat_map(|hip| hip.devices.iter().map(|(name, _)| name));
+    let hip = unleased.flat_map(|hip| hip.devices.iter().map(|(name, ..)| name));
     config.gpus.iter().map(|gpu| &gpu.name).chain(hip).cloned().collect()
 }
 

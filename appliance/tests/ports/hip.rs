@@ -103,8 +103,8 @@ fn mistakes_are_told() {
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(said), "{text}");
     }
-    let (_, text) = fails(&CONFIG.replace("\"soft\"", "\"0000:01:00.0\""));
-    assert!(text.contains("gpu[0].device") && text.contains("write \"soft\""), "{text}");
+    let (_, text) = fails(&CONFIG.replace("\"soft\"", "\"hip:0\""));
+    assert!(text.contains("gpu[0].device") && text.contains("libamdhip64 are not built"), "{text}");
     let (_, text) = fails(&CONFIG.replace("gpu = \"gpu0\"", "gpu = \"gpu1\""));
     assert!(text.contains("there is no [[gpu]] \"gpu1\""), "{text}");
     let (_, text) = fails("[hip]\n");

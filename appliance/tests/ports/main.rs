@@ -10,6 +10,7 @@ mod gpu;
 mod gpu_dispatch;
 mod hip;
 mod hip_library;
+mod hip_nvidia;
 mod message;
 #[cfg(feature = "ofi")]
 mod ofi;

@@ -13,7 +13,10 @@ const BYTES: Family =
     Family::counter("bytes", "bytes of the payloads of HIP requests and answers, by class of operation");
 const TIME: Family =
     Family::counter("time_ns", "time of HIP requests that took any, by class of operation and by stage");
-const CLOSED: Family = Family::counter("closed", "HIP connections that were closed for a header, by what was wrong");
+const CLOSED: Family = Family::counter(
+    "closed",
+    "HIP connections that were closed for a header, by what was wrong, or since the device was lost in the middle of an answer",
+);
 const DEFERRED: Family =
     Family::counter("deferred_errors", "errors of HIP kernels and of requests without reply, by what became of them");
 
@@ -137,6 +140,7 @@ berth_port::counters! {
         bad_magic: CLOSED { reason: "magic" },
         bad_version: CLOSED { reason: "version" },
         bad_length: CLOSED { reason: "length" },
+        broken_off: CLOSED { reason: "device" },
         launches: "kernels that HIP sessions have started",
     }
 }

@@ -1,5 +1,7 @@
 //! Data behind requests and answers: they go between the stream and device memory, and are never put together here.
 
+use std::task::Poll;
+
 use berth_port::Nanos;
 use berth_wire::hip::{Header, flags, response::Status};
 use zerocopy::IntoBytes as _;
@@ -7,11 +9,28 @@ use zerocopy::IntoBytes as _;
 use crate::{
     counters::{Class, Kind},
     device::{Device, Job},
+    jobs::Then,
     rows::Rows,
     session::{Output, Phase, Session, class_of},
 };
 
 impl<D: Device> Session<D> {
+    /// Answers a copy to the host once its first bytes are there: from then on no error can be told.
+    pub(crate) fn fetch(&mut self, header: Header, rows: Rows, out: &mut Output<'_>, now: Nanos) {
+        let first = match rows.next(usize::MAX) {
+            (Some(at), _) if rows.len > 0 => self.device.reach(at, rows.contiguous()),
+            _ => Poll::Ready(Ok(())),
+        };
+        match first {
+            Poll::Ready(Ok(())) => self.send(&header, rows, out, now),
+            Poll::Ready(Err(code)) => self.finish(&header, Err(code), out),
+            Poll::Pending => {
+                self.stalled = true;
+                self.phase = Phase::Fetch(header, rows);
+            }
+        }
+    }
+
     /// Begins the answer of a copy to the host.
     pub(crate) fn send(&mut self, header: &Header, rows: Rows, out: &mut Output<'_>, now: Nanos) {
         self.identified = true;
@@ -32,12 +51,28 @@ impl<D: Device> Session<D> {
         while rows.at < rows.len && out.written < out.room.len() {
             let room = &mut out.room[out.written..];
             let (at, len) = rows.next(room.len());
-            match at {
-                Some(at) => self.device.read(at, &mut room[..len]),
-                None => room[..len].fill(0),
+            let got = if let Some(at) = at {
+                self.device.read(at, rows.contiguous(), &mut room[..len])
+            } else {
+                room[..len].fill(0);
+                Ok(len)
+            };
+            match got {
+                Ok(0) => {
+                    self.stalled = true;
+                    return false;
+                }
+                Ok(got) => {
+                    out.written += got;
+                    rows.at += got as u64;
+                }
+                Err(_) => {
+                    // Success was told, and the data are gone.
+                    self.counters.events.broken_off.add(1);
+                    self.phase = Phase::Closed;
+                    return true;
+                }
             }
-            out.written += len;
-            rows.at += len as u64;
         }
         if rows.at < rows.len {
             return false;
@@ -53,20 +88,32 @@ impl<D: Device> Session<D> {
         let mut taken = 0;
         while rows.at < rows.len && taken < input.len() {
             let (at, len) = rows.next(input.len() - taken);
-            if let Some(at) = at {
-                self.device.write(at, &input[taken..taken + len]);
+            let took = match at {
+                Some(at) => self.device.write(at, &input[taken..taken + len]),
+                None => Ok(len),
+            };
+            match took {
+                Ok(0) => {
+                    self.stalled = true;
+                    break;
+                }
+                Ok(took) => {
+                    taken += took;
+                    rows.at += took as u64;
+                }
+                Err(code) => {
+                    self.rest += rows.len - rows.at;
+                    self.finish(&header, Err(code), out);
+                    return taken;
+                }
             }
-            taken += len;
-            rows.at += len as u64;
         }
         if rows.at < rows.len {
             self.phase = Phase::In(header, rows, captured);
             return taken;
         }
         self.tally.took(class_of(&header), Kind::ReceiveNs, self.since, now);
-        let recorded = captured.map_or(Ok(()), |one| self.recorded_copy(one.stream, one.buffer, one.node));
-        out.left()[Header::LEN..][..Status::LEN].fill(0);
-        self.finish(&header, recorded.map(|()| Status::LEN), out);
+        self.start(header, Job::Settle, captured.map_or(Then::Answer, Then::Record), out, now);
         taken
     }
 
@@ -76,13 +123,14 @@ impl<D: Device> Session<D> {
             return 0;
         };
         let taken = left.min(input.len() as u64) as usize;
-        image.extend_from_slice(&input[..taken.min(D::IMAGE_MAX - image.len())]);
+        let most = self.device.image_max();
+        image.extend_from_slice(&input[..taken.min(most - image.len())]);
         let left = left - taken as u64;
         if left > 0 {
             self.phase = Phase::Image { header, function, image, left };
         } else {
             self.tally.took(class_of(&header), Kind::ReceiveNs, self.since, now);
-            self.start(header, Job::Load(image), function, out, now);
+            self.start(header, Job::Load(image), Then::Function(function), out, now);
         }
         taken
     }

@@ -102,6 +102,15 @@ pub struct Copy2d {
 /// What may take time.
 #[derive(Debug, Clone)]
 pub enum Job {
+    /// Allocates zeroed memory, 256-byte aligned: all of it, or none.
+    Allocate {
+        /// Index of the device.
+        device: usize,
+        /// Bytes of each allocation, at most 64 of them; the address of one of 0 bytes is 0.
+        sizes: Vec<u64>,
+    },
+    /// Waits until all that was written lies in device memory.
+    Settle,
     /// Sets bytes, which are the session's.
     Set {
         /// Device address of the first byte.
@@ -119,11 +128,24 @@ pub enum Job {
     Launch(Launch),
 }
 
+impl Job {
+    /// What to report for a job that broke off: that it failed with `code`.
+    pub fn failed(&self, code: Code) -> Done {
+        match self {
+            Self::Load(_) => Done::Loaded(Err(code)),
+            Self::Allocate { .. } => Done::Allocated(Err(code)),
+            _ => Done::Finished(Err(code)),
+        }
+    }
+}
+
 /// How a job ended.
 #[derive(Debug)]
 pub enum Done {
-    /// Of every job that is not a load.
+    /// Of every job that returns nothing else.
     Finished(Result<(), Code>),
+    /// Of an allocation: the addresses, in order. [`Code::OUT_OF_MEMORY`] beyond the session's quota or the device's memory.
+    Allocated(Result<Vec<u64>, Code>),
     /// Of a load.
     Loaded(Result<Loaded, Code>),
 }
@@ -134,7 +156,7 @@ pub enum Done {
 /// [`Device::poll`] is called.
 pub trait Device {
     /// Most bytes of a code object that are kept; what follows is received and thrown away.
-    const IMAGE_MAX: usize;
+    fn image_max(&self) -> usize;
 
     /// The devices in order; at least one.
     fn properties(&self) -> &[Properties];
@@ -145,11 +167,10 @@ pub trait Device {
     /// Bytes that the session has of all devices; `None` while nobody can tell.
     fn used(&self) -> Option<u64>;
 
-    /// Allocates zeroed memory, 256-byte aligned.
-    ///
-    /// # Errors
-    /// [`Code::OUT_OF_MEMORY`] beyond the session's quota or the device's memory.
-    fn allocate(&mut self, device: usize, len: u64) -> Result<u64, Code>;
+    /// What every operation on the device is answered until [`Device::reset`], after a fault that nothing else repairs.
+    fn lost(&self) -> Option<Code> {
+        None
+    }
 
     /// Frees the allocation that begins at `at`.
     ///
@@ -160,11 +181,25 @@ pub trait Device {
     /// The allocation in which an address lies.
     fn find(&self, at: u64) -> Option<Allocation>;
 
-    /// Writes bytes into a range that is the session's.
-    fn write(&mut self, at: u64, bytes: &[u8]);
+    /// Takes bytes for a range that is the session's; how many. 0: none before [`Device::poll_data`] says so.
+    ///
+    /// # Errors
+    /// The device is lost.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<usize, Code>;
 
-    /// Reads a range that is the session's.
-    fn read(&mut self, at: u64, into: &mut [u8]);
+    /// Whether the first of `len` bytes from `at` on, which are the session's, can be read; otherwise sees to it, and
+    /// [`Device::poll_data`] tells when to ask again.
+    fn reach(&mut self, at: u64, len: u64) -> Poll<Result<(), Code>>;
+
+    /// Reads the front of `len` bytes that are the session's, as far as they are there and `into` has room; how many. 0: none
+    /// before [`Device::poll_data`] says so. What follows is read next.
+    ///
+    /// # Errors
+    /// The device is lost.
+    fn read(&mut self, at: u64, len: u64, into: &mut [u8]) -> Result<usize, Code>;
+
+    /// Ready if a write or a read that took or gave nothing can go on; otherwise wakes its task later.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Forgets a module.
     fn unload(&mut self, module: u64);
@@ -196,8 +231,10 @@ pub trait Device {
     /// Whether a range lies in one allocation.
     ///
     /// # Errors
-    /// [`Code::INVALID_DEVICE_POINTER`] where it begins in none, [`Code::INVALID_VALUE`] where it overruns one.
+    /// [`Code::INVALID_DEVICE_POINTER`] where it begins in none, [`Code::INVALID_VALUE`] where it overruns one; of a lost
+    /// device its own.
     fn check(&self, at: u64, len: u64) -> Result<(), Code> {
+        self.lost().map_or(Ok(()), Err)?;
         let found = self.find(at).ok_or(Code::INVALID_DEVICE_POINTER)?;
         if len <= found.len - (at - found.at) { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }

@@ -18,6 +18,7 @@
 mod counters;
 mod data;
 mod device;
+mod jobs;
 mod lease;
 mod objects;
 mod ops;

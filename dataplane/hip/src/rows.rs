@@ -15,6 +15,16 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// Bytes of device memory that follow without a gap from the first one on.
+    pub(crate) fn contiguous(&self) -> u64 {
+        let left = self.len - self.at;
+        if self.host_pitch == self.width && self.device_pitch == self.width {
+            left
+        } else {
+            left.min(self.width.saturating_sub(self.at % self.host_pitch))
+        }
+    }
+
     /// Whether the next bytes are data, where they lie in device memory, and how many of at most `most` they are.
     pub(crate) fn next(&self, most: usize) -> (Option<u64>, usize) {
         let (row, column) = (self.at / self.host_pitch, self.at % self.host_pitch);

@@ -17,9 +17,10 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::{
     Activity, Counters, Latencies, Random,
     counters::{Class, Kind, Tally},
-    device::{Device, Done, Job, Loaded},
+    device::{Device, Done, Job},
+    jobs::{Captured, Then},
     lease::{Claim, Leasing},
-    objects::{Node, Objects},
+    objects::Objects,
     rows::Rows,
     work::Work,
 };
@@ -87,6 +88,8 @@ pub struct Session<D> {
     pub(crate) identified: bool,
     /// Whether the next request is there and waits for the device.
     blocked: bool,
+    /// Whether data wait for the device.
+    pub(crate) stalled: bool,
     /// Since when it does.
     waits_since: Option<Nanos>,
     /// When the phase began.
@@ -103,6 +106,8 @@ pub(crate) enum Phase {
     Head,
     /// Data of a copy to the device.
     In(Header, Rows, Option<Captured>),
+    /// Data of a copy to the host, of which nothing is there yet.
+    Fetch(Header, Rows),
     /// Data of a copy to the host.
     Out(Rows),
     /// A code object, of which so many bytes are to come, and the function that is wanted.
@@ -113,27 +118,20 @@ pub(crate) enum Phase {
         left: u64,
     },
     /// A job whose end is the answer.
-    Job(Header, Option<String>),
+    Job(Header, Then),
     /// A claim on a lease that is looked at.
     Bind(Header),
     Closed,
-}
-
-/// A copy that is recorded: the stream, and the node.
-pub(crate) struct Captured {
-    pub(crate) stream: u64,
-    pub(crate) buffer: u64,
-    pub(crate) node: Node,
 }
 
 /// What executing a request came to.
 pub(crate) enum Flow {
     /// The answer has so many bytes, which stand in the room for it.
     Answer(usize),
-    /// The answer comes with the end of this job; of a load, with this function.
-    Job(Job, Option<String>),
+    /// The answer comes with the end of this job, or later.
+    Job(Job, Then),
     /// Inline data follow.
-    In(Rows, Option<Captured>),
+    In(Rows),
     /// A code object of so many bytes follows.
     Image(u64, Option<String>),
     /// The answer is data.
@@ -196,6 +194,7 @@ impl<D: Device> Session<D> {
             sorted: Vec::new(),
             identified: false,
             blocked: false,
+            stalled: false,
             waits_since: None,
             since: now,
             finished: None,
@@ -235,29 +234,10 @@ impl<D: Device> Session<D> {
                 self.next_node();
                 self.go_on(now);
             }
-        } else if let Phase::Job(header, function) = std::mem::replace(&mut self.phase, Phase::Head) {
+        } else if let Phase::Job(header, then) = std::mem::replace(&mut self.phase, Phase::Head) {
             self.tally.took(class_of(&header), Kind::DeviceNs, self.since, now);
-            self.job_done(&header, function.as_deref(), ended, out);
+            self.job_done(&header, then, ended, out, now);
         }
-    }
-
-    fn job_done(&mut self, header: &Header, function: Option<&str>, ended: Done, out: &mut Output<'_>) {
-        let room = &mut out.left()[Header::LEN..];
-        let result = match ended {
-            Done::Finished(result) => result.map(|()| done(room)),
-            Done::Loaded(Ok(loaded)) => self.loaded(loaded, function, room),
-            Done::Loaded(Err(code)) => Err(code),
-        };
-        self.finish(header, result.map(|flow| if let Flow::Answer(len) = flow { len } else { 0 }), out);
-    }
-
-    fn loaded(&mut self, loaded: Loaded, function: Option<&str>, room: &mut [u8]) -> Result<Flow, Code> {
-        let module = loaded.module;
-        let added = self.add_module(loaded, function, room);
-        if added.is_err() {
-            self.device.unload(module);
-        }
-        added
     }
 
     /// Ends a request: answers it, or keeps its error.
@@ -320,45 +300,23 @@ impl<D: Device> Session<D> {
                 self.finish(&header, Ok(Status::LEN), out);
                 self.phase = Phase::Closed;
             }
-            Ok(Flow::Job(job, function)) => self.start(header, job, function, out, now),
-            Ok(Flow::In(rows, captured)) => {
-                self.rest -= rows.len;
-                self.since = now;
-                self.phase = Phase::In(header, rows, captured);
-            }
+            Ok(Flow::Job(job, then)) => self.start(header, job, then, out, now),
+            Ok(Flow::In(rows)) => self.take(header, rows, None, now),
             Ok(Flow::Image(left, function)) => {
                 self.rest -= left;
                 self.since = now;
                 self.phase = Phase::Image { header, function, image: Vec::new(), left };
             }
             Ok(Flow::Bind(claim)) => self.bind(header, *claim),
-            Ok(Flow::Out(rows)) => self.send(&header, rows, out, now),
+            Ok(Flow::Out(rows)) => self.fetch(header, rows, out, now),
             Err(code) => self.finish(&header, Err(code), out),
-        }
-    }
-
-    /// Starts a job whose end is the answer.
-    pub(crate) fn start(
-        &mut self,
-        header: Header,
-        job: Job,
-        function: Option<String>,
-        out: &mut Output<'_>,
-        now: Nanos,
-    ) {
-        self.device.start(job);
-        match self.device.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(ended) => self.job_done(&header, function.as_deref(), ended, out),
-            Poll::Pending => {
-                self.since = now;
-                self.phase = Phase::Job(header, function);
-            }
         }
     }
 
     /// Serves as much as there is room, input and a device for. Returns the bytes taken, and what is missing.
     fn serve(&mut self, input: &[u8], out: &mut Output<'_>, now: Nanos) -> (usize, Next) {
         let mut taken = 0;
+        self.stalled = false;
         if self.is_busy() && out.left().len() >= ANSWER_MAX {
             self.look(out, now);
         }
@@ -378,16 +336,32 @@ impl<D: Device> Session<D> {
             taken += match &mut self.phase {
                 Phase::Closed => return (taken, Next::Close),
                 Phase::Job(..) | Phase::Bind(_) => return (taken, wait(input)),
+                Phase::Fetch(header, rows) => {
+                    let (header, rows) = (*header, *rows);
+                    self.phase = Phase::Head;
+                    self.fetch(header, rows, out, now);
+                    if self.stalled {
+                        return (taken, wait(input));
+                    }
+                    0
+                }
                 Phase::Out(_) => {
                     if !self.write_data(out, now) {
-                        return (taken, Next::Output(out.room.len().max(ANSWER_MAX)));
+                        let wanted = Next::Output(out.room.len().max(ANSWER_MAX));
+                        return (taken, if self.stalled { Next::Completion } else { wanted });
                     }
                     0
                 }
                 Phase::In(_, rows, _) if input.is_empty() && rows.at < rows.len => {
                     return (taken, Next::Input((rows.len - rows.at) as usize));
                 }
-                Phase::In(..) => self.receive(input, out, now),
+                Phase::In(..) => {
+                    let received = self.receive(input, out, now);
+                    if self.stalled {
+                        return (taken + received, Next::Completion);
+                    }
+                    received
+                }
                 Phase::Image { left, .. } if input.is_empty() && *left > 0 => {
                     return (taken, Next::Input(*left as usize));
                 }
@@ -483,14 +457,14 @@ impl<D: Device> PortSession for Session<D> {
     }
 
     fn outstanding(&self) -> usize {
-        usize::from(self.is_busy() && !self.is_stopped())
+        usize::from((self.is_busy() || self.stalled) && !self.is_stopped())
     }
 
     fn ends_with_input(&mut self, now: Nanos) -> bool {
         let since = *self.finished.get_or_insert(now);
         let is_awaited = match &self.phase {
             Phase::Job(header, _) => !header.has(flags::NO_REPLY),
-            Phase::Bind(_) => true,
+            Phase::Bind(_) | Phase::Fetch(..) => true,
             _ => self.blocked,
         };
         !is_awaited || now - since > LAST_ANSWER
@@ -502,6 +476,9 @@ impl<D: Device> PortSession for Session<D> {
         }
         if matches!(self.phase, Phase::Bind(_)) {
             return if self.is_decided(cx) { Poll::Ready(()) } else { Poll::Pending };
+        }
+        if self.stalled {
+            return self.device.poll_data(cx);
         }
         if !self.is_busy() {
             return Poll::Pending;

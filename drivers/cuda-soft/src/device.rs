@@ -8,6 +8,7 @@ use std::{
 
 use crate::state::{GPU, Gpu, Handle, INVALID_VALUE, IS_CURRENT, export, handle, initialised, put, within};
 
+/// Its version, where `CUDA_SOFT_VERSION` does not say another one.
 const VERSION: c_int = 12_020;
 const NO_DEVICE: c_int = 100;
 const INVALID_DEVICE: c_int = 101;
@@ -59,8 +60,9 @@ unsafe fn copy(text: &[u8], to: *mut c_char, len: c_int) -> Result<(), c_int> {
 
 export! {
     fn cuDriverGetVersion(version: *mut c_int) {
+        let said = env::var("CUDA_SOFT_VERSION").ok().and_then(|version| version.parse().ok());
         // SAFETY: the caller's place.
-        unsafe { put(version, VERSION) }
+        unsafe { put(version, said.unwrap_or(VERSION)) }
     }
 
     fn cuGetErrorName(code: c_int, name: *mut *const c_char) {
@@ -122,8 +124,16 @@ export! {
 
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) {
         is_device(device)?;
-        // Multiprocessors; no time limit of kernels; compute capability; memory of the host at its own addresses.
+        // Threads of a block and blocks of a grid, of a warp and of a multiprocessor; multiprocessors; no time limit of
+        // kernels; compute capability; memory of the host at its own addresses; shared memory; blocks of a multiprocessor.
         let known = match attribute {
+            1..=3 => 1024,
+            4 => 64,
+            5 => i32::MAX,
+            6 | 7 => 65_535,
+            10 | 106 => 32,
+            39 => 2048,
+            97 => 227 << 10,
             16 => 4,
             17 | 76 => 0,
             75 => 9,

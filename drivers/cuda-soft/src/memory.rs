@@ -9,7 +9,7 @@ use std::{
 use berth_gpu::{Buffer, Device as _};
 use berth_memory::Memory;
 
-use crate::state::{Gpu, INVALID_VALUE, export, idle, put, within};
+use crate::state::{Gpu, Handle, INVALID_VALUE, UNKNOWN, export, idle, put, within};
 
 const OUT_OF_MEMORY: i32 = 2;
 
@@ -54,6 +54,22 @@ fn found(gpu: &Gpu, at: u64, len: usize) -> Result<(&Buffer, usize), i32> {
     gpu.memory.iter().find_map(|buffer| Some((buffer, offset(buffer)?))).ok_or(INVALID_VALUE)
 }
 
+fn write(device: u64, bytes: &[u8]) -> Result<(), i32> {
+    idle(|gpu| {
+        let (buffer, at) = found(gpu, device, bytes.len())?;
+        buffer.memory.write_at(at, bytes);
+        Ok(())
+    })
+}
+
+fn read(device: u64, into: &mut [u8]) -> Result<(), i32> {
+    idle(|gpu| {
+        let (buffer, at) = found(gpu, device, into.len())?;
+        buffer.memory.read_at(at, into);
+        Ok(())
+    })
+}
+
 export! {
     fn cuMemHostAlloc(host: *mut *mut c_void, bytes: usize, _flags: c_uint) {
         idle(|gpu| {
@@ -96,29 +112,55 @@ export! {
         })
     }
 
-    fn cuMemsetD8_v2(device: u64, byte: u8, bytes: usize) {
+    fn cuMemFree_v2(device: u64) {
         idle(|gpu| {
-            let (buffer, at) = found(gpu, device, bytes)?;
-            buffer.memory.write_at(at, &vec![byte; bytes]);
+            let at = gpu.memory.iter().position(|buffer| buffer.address == device).ok_or(INVALID_VALUE)?;
+            gpu.memory.swap_remove(at);
+            gpu.soft.release(device);
             Ok(())
         })
+    }
+
+    fn cuMemsetD8Async(device: u64, byte: u8, bytes: usize, _stream: Handle) {
+        write(device, &vec![byte; bytes])
+    }
+
+    fn cuMemcpyHtoDAsync_v2(device: u64, host: *const c_void, bytes: usize, _stream: Handle) {
+        // SAFETY: the caller has so many bytes.
+        write(device, unsafe { std::slice::from_raw_parts(host.cast(), bytes) })
+    }
+
+    fn cuMemcpyDtoHAsync_v2(host: *mut c_void, device: u64, bytes: usize, _stream: Handle) {
+        // SAFETY: the caller has room for so many bytes.
+        read(device, unsafe { std::slice::from_raw_parts_mut(host.cast(), bytes) })
+    }
+
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, _stream: Handle) {
+        idle(|gpu| {
+            if to.abs_diff(from) < bytes as u64 {
+                eprintln!("cuda-soft: a copy whose ranges overlap");
+                return Err(UNKNOWN);
+            }
+            let mut copied = vec![0; bytes];
+            let (buffer, at) = found(gpu, from, bytes)?;
+            buffer.memory.read_at(at, &mut copied);
+            let (buffer, at) = found(gpu, to, bytes)?;
+            buffer.memory.write_at(at, &copied);
+            Ok(())
+        })
+    }
+
+    fn cuMemsetD8_v2(device: u64, byte: u8, bytes: usize) {
+        write(device, &vec![byte; bytes])
     }
 
     fn cuMemcpyHtoD_v2(device: u64, host: *const c_void, bytes: usize) {
-        idle(|gpu| {
-            let (buffer, at) = found(gpu, device, bytes)?;
-            // SAFETY: the caller has so many bytes.
-            buffer.memory.write_at(at, unsafe { std::slice::from_raw_parts(host.cast(), bytes) });
-            Ok(())
-        })
+        // SAFETY: the caller has so many bytes.
+        write(device, unsafe { std::slice::from_raw_parts(host.cast(), bytes) })
     }
 
     fn cuMemcpyDtoH_v2(host: *mut c_void, device: u64, bytes: usize) {
-        idle(|gpu| {
-            let (buffer, at) = found(gpu, device, bytes)?;
-            // SAFETY: the caller has room for so many bytes.
-            buffer.memory.read_at(at, unsafe { std::slice::from_raw_parts_mut(host.cast(), bytes) });
-            Ok(())
-        })
+        // SAFETY: the caller has room for so many bytes.
+        read(device, unsafe { std::slice::from_raw_parts_mut(host.cast(), bytes) })
     }
 }

@@ -1,7 +1,7 @@
 //! The linker, and modules.
 
 use std::{
-    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     ptr,
 };
 
@@ -142,8 +142,13 @@ export! {
     }
 
     fn cuModuleLoadData(module: *mut Handle, image: *const c_void) {
-        // SAFETY: the caller has what the linker made.
-        let texts = unsafe { unpacked(image.cast()) }?;
+        // SAFETY: the caller has what the linker made, or a text that ends with a zero.
+        let texts = unsafe {
+            match std::slice::from_raw_parts(image.cast::<u8>(), 1) {
+                [first] if *first == MAGIC[0] => unpacked(image.cast())?,
+                _ => vec![CStr::from_ptr(image.cast()).to_str().map_err(|_| INVALID_VALUE)?.to_owned()],
+            }
+        };
         idle(|gpu| {
             let texts: Vec<_> = texts.iter().map(String::as_str).collect();
             let program = gpu.soft.load(&texts).map_err(|e| e.code)?;
@@ -168,6 +173,47 @@ export! {
             gpu.soft.parameters(program, &name).map_err(|_| NOT_FOUND)?;
             // SAFETY: the caller's place.
             unsafe { put(function, gpu.add(|gpu| &mut gpu.functions, (program, name, 48 << 10))) }
+        })
+    }
+
+    fn cuModuleGetFunctionCount(count: *mut c_uint, module: Handle) {
+        idle(|gpu| {
+            let program = *gpu.modules.get(module)?;
+            // SAFETY: the caller's place.
+            unsafe { put(count, gpu.soft.kernels(program).len() as c_uint) }
+        })
+    }
+
+    fn cuModuleEnumerateFunctions(functions: *mut Handle, count: c_uint, module: Handle) {
+        idle(|gpu| {
+            let program = *gpu.modules.get(module)?;
+            for (index, name) in gpu.soft.kernels(program).into_iter().take(count as usize).enumerate() {
+                let function = gpu.add(|gpu| &mut gpu.functions, (program, name, 48 << 10));
+                // SAFETY: the caller has room for so many.
+                unsafe { put(functions.add(index), function) }?;
+            }
+            Ok(())
+        })
+    }
+
+    fn cuFuncGetName(name: *mut *const c_char, function: Handle) {
+        idle(|gpu| {
+            let text = CString::new(gpu.functions.get(function)?.1.as_str()).map_err(|_| INVALID_VALUE)?;
+            // SAFETY: the caller's place. The text lives as long as the process: a test's modules are few.
+            unsafe { put(name, text.into_raw().cast_const()) }
+        })
+    }
+
+    fn cuFuncGetParamInfo(function: Handle, index: usize, offset: *mut usize, size: *mut usize) {
+        idle(|gpu| {
+            let (program, name, _) = gpu.functions.get(function)?.clone();
+            let parameters = gpu.soft.parameters(program, &name).map_err(|_| NOT_FOUND)?;
+            let one = parameters.get(index).ok_or(INVALID_VALUE)?;
+            // SAFETY: the caller's places.
+            unsafe {
+                put(offset, one.offset)?;
+                put(size, one.bytes)
+            }
         })
     }
 

@@ -22,6 +22,8 @@ mod graphs;
 mod lease;
 mod mapping;
 mod once;
+mod ptx_entries;
+mod session;
 mod soft;
 mod walls;
 pub mod worker;
@@ -34,5 +36,8 @@ pub use functions::{Problem, check};
 pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, Settings};
 pub use lease::{LeaseSettings, LeasedGpu};
 pub use once::{Argument, Job, Ran, cards, run};
+pub use session::{
+    Command, Facts, KernelFacts, Rows, SLOT, SLOTS, SessionCounts, SessionGpu, SessionSettings, Standing, Value,
+};
 pub use soft::Soft;
 pub use walls::shut_in;

@@ -54,6 +54,17 @@ fn numbered(error: LaunchError) -> DeviceError {
 }
 
 impl Soft {
+    /// Frees memory that [`Device::allocate`] made, by its address.
+    pub fn release(&mut self, address: u64) {
+        self.memory.all.retain(|memory| memory.base().addr().get() as u64 != address);
+    }
+
+    /// The names of a program's kernels.
+    pub fn kernels(&self, program: ProgramId) -> Vec<String> {
+        let program = self.programs.get(&program.0).and_then(Option::as_ref).map(berth_ptx::Device::program);
+        program.map_or_else(Vec::new, |program| program.kernels().into_iter().map(str::to_owned).collect())
+    }
+
     /// The program, if it is loaded and no kernel of it runs.
     fn program(&mut self, program: ProgramId) -> Result<&mut Option<berth_ptx::Device>, DeviceError> {
         let found = self.programs.get_mut(&program.0).filter(|device| device.is_some());

@@ -19,7 +19,7 @@ use crate::{
     dispatch::Dispatcher,
     lease::process,
     mapping::{At, Mapping},
-    once,
+    once, session,
     walls::shut_in,
 };
 
@@ -36,6 +36,7 @@ pub fn main() -> ! {
         Some("probe") => once::probe(),
         Some("run") => once::perform(),
         Some("lease") => process::serve(control()),
+        Some("session") => session::process::serve(control()),
         _ => serve(&control()),
     };
     let status = match served {

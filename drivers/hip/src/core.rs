@@ -7,15 +7,15 @@ use std::{
 };
 
 use berth_engine::Polled;
-use berth_hip_session::{Latencies, Session, soft::Soft};
+use berth_hip_session::{Latencies, Session};
 use berth_port::{Nanos, Task};
 use berth_stream::Event;
 use berth_uring::{Handover, Host, UringError, UringStreams};
 
-use crate::{Shared, runner::Thread, stream::Stream};
+use crate::{Shared, gpus::Gpus, stream::Stream};
 
 /// A session of this worker.
-pub(crate) type HipSession = Session<Soft<Thread>>;
+pub(crate) type HipSession = Session<Gpus>;
 
 /// Room for what a session receives and sends at once, in bytes. It takes memory while it is used.
 const ROOM: usize = 256 << 10;

@@ -1,16 +1,21 @@
 //! HIP Remote over TCP.
 //!
 //! ```text
-//! connections -> Listener -> pending until the first whole request -> a Session on a Soft device, on a HipCore
-//!                                                                      kernels, loads, large copies: a thread of its own
+//! connections -> Listener -> pending until the first whole request -> a Session on a HipCore, with its devices (`Gpus`)
+//!                              software GPUs: kernels, loads, large copies have a thread of their own
+//!                              a GPU of NVIDIA's: a process of its own, of those that are kept ready (`Pool`)
 //! ```
 //!
 //! The sessions themselves are `berth_hip_session`. Newcomers are on threads that sleep; who is identified is served by
 //! a poll core.
 #![forbid(unsafe_code)]
 
+mod apart;
+mod books;
 mod core;
+mod gpus;
 mod lease;
+mod pool;
 mod runner;
 mod seen;
 mod stream;
@@ -33,16 +38,19 @@ use berth_tls::stream::ServerConfig;
 use berth_uring::handover;
 use tokio::runtime::{Handle, Runtime};
 
-pub use self::{
-    core::HipCore,
-    lease::{Leased, Leases, Occupant},
-    seen::{SessionSeen, WorkerSeen},
-};
 use self::{
+    apart::Apart,
     core::{HipSession, Sessions},
+    gpus::Gpus,
     lease::{Claims, Places},
     runner::Thread,
     seen::Seen,
+};
+pub use self::{
+    core::HipCore,
+    lease::{Leased, Leases, Occupant},
+    pool::Nvidia,
+    seen::{SessionSeen, WorkerSeen},
 };
 
 /// Connections that have sent no request yet, and how long they may be silent.
@@ -50,6 +58,9 @@ const PENDING: (usize, Duration) = (512, Duration::from_secs(10));
 
 /// Threads that look at claims on leases.
 const CLAIMS: usize = 8;
+
+/// Threads that start and end workers of sessions.
+const STARTS: usize = 24;
 
 /// What a worker is set up with.
 #[derive(Debug, Clone)]
@@ -70,8 +81,10 @@ pub struct Settings {
     pub memory: u64,
     /// How long a kernel may run before it is stopped.
     pub kernel_timeout: Duration,
-    /// Software GPUs: the bytes of each that sessions may use. At least one.
+    /// The bytes of each device that sessions may use. At least one; software GPUs, unless there is `nvidia`.
     pub devices: Vec<u64>,
+    /// What the only device is, where it is one of NVIDIA's. It is not leased.
+    pub nvidia: Option<Nvidia>,
     /// Who leases the devices, and whether sessions need a lease; `None` if nobody does.
     pub leases: Option<(Arc<dyn Leases>, bool)>,
     /// What connections are encrypted with; `None` if they are not.
@@ -94,7 +107,7 @@ berth_port::counters! {
 }
 
 /// Declarations of a worker's counters and gauges.
-pub const COUNTERS: Tables = &[Counters::TABLE, Counters::OF_CLASS, Counts::TABLE, seen::GAUGES];
+pub const COUNTERS: Tables = &[Counters::TABLE, Counters::OF_CLASS, Counts::TABLE, pool::WORKERS, seen::GAUGES];
 
 /// A worker that serves until it is dropped. Dropping waits a second at most for its threads.
 #[derive(Debug)]
@@ -140,14 +153,19 @@ impl Worker {
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            .max_blocking_threads(CLAIMS)
+            .max_blocking_threads(CLAIMS + STARTS)
             .thread_name("berth-hip")
             .enable_all()
             .build()?;
         let shared = Arc::new(Shared {
             threads: runtime.handle().clone(),
             session: Arc::new(settings.session.clone()),
-            properties: settings.devices.iter().map(|bytes| soft::properties(*bytes, settings.memory)).collect(),
+            properties: match &settings.nvidia {
+                Some(nvidia) => {
+                    settings.devices.iter().map(|bytes| nvidia.properties(*bytes, settings.memory)).collect()
+                }
+                None => settings.devices.iter().map(|bytes| soft::properties(*bytes, settings.memory)).collect(),
+            },
             windows: Arc::default(),
             budgets: settings.devices.iter().map(|bytes| Budget::new(*bytes)).collect(),
             random: Arc::new(|| getrandom::u64().expect("the system has random numbers")),
@@ -184,6 +202,9 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        if let Some(nvidia) = &self.shared.settings.nvidia {
+            nvidia.close();
+        }
         // Sessions end with their tasks, and stop what they run.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -200,6 +221,8 @@ impl Monitor {
     pub fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
         self.0.counters.report(visit);
         self.0.counts.report(&mut |name, value| visit(name, value));
+        let ends = self.0.settings.nvidia.as_ref().map_or([0; 3], Nvidia::ends);
+        pool::ENDS.into_iter().zip(ends).for_each(|(name, count)| visit(name, count));
         visit("sessions", self.0.seen.sessions((self.0.now)()).len() as u64);
         for (device, used) in self.used().into_iter().enumerate() {
             visit(&format!("device_{device}_used_bytes"), used);
@@ -221,13 +244,7 @@ impl Monitor {
 
 impl Shared {
     fn session(&self, peer: IpAddr) -> Option<HipSession> {
-        let runner = Thread::new(self.settings.kernel_timeout, &self.settings.kernels);
-        let (properties, budgets) = (self.properties.clone(), self.budgets.clone());
-        let Some(device) = Soft::new(properties, &self.windows, budgets, self.settings.memory, &self.random, runner)
-        else {
-            self.counts.full.add(1);
-            return None;
-        };
+        let device = self.gpus()?;
         let (settings, counters) = (self.session.clone(), self.counters.clone());
         let now = (self.now)();
         let session = Session::new(device, settings, counters, self.random.clone(), now);
@@ -237,6 +254,20 @@ impl Shared {
         let Some((leases, required)) = &self.settings.leases else { return Some(session) };
         let claims = Claims::new(leases.clone(), peer, self.threads.clone(), self.places.clone());
         Some(session.leasing(Box::new(claims), *required))
+    }
+
+    fn gpus(&self) -> Option<Gpus> {
+        let (properties, budgets, quota) = (self.properties.clone(), self.budgets.clone(), self.settings.memory);
+        if let Some(nvidia) = &self.settings.nvidia {
+            let budget = budgets.into_iter().next()?;
+            return Some(Gpus::Apart(Apart::new(properties, nvidia.pool(), budget, quota, self.threads.clone())));
+        }
+        let runner = Thread::new(self.settings.kernel_timeout, &self.settings.kernels);
+        let device = Soft::new(properties, &self.windows, budgets, quota, &self.random, runner);
+        if device.is_none() {
+            self.counts.full.add(1);
+        }
+        device.map(Gpus::Soft)
     }
 
     fn ended(&self, event: Event) {

@@ -1,9 +1,10 @@
 """A client of HIP Remote, written from docs/hip-remote.md alone.
 
     client.py ADDRESS KERNELS [CERTIFICATE]
+    client.py ADDRESS KERNELS --nvidia
 
 KERNELS is a folder with vadd.ptx, matmul.ptx and reduce.ptx. With the worker's certificate all goes through TLS. The worker has two software GPUs; a session has 64 MiB,
-1,000 handles and kernels of 3 s. Exits with 0 if the worker does what the page says.
+1,000 handles and kernels of 3 s; with --nvidia it has one GPU of NVIDIA's and as much of all else. Exits with 0 if the worker does what the page says.
 """
 
 import random
@@ -13,6 +14,9 @@ import struct
 import sys
 import time
 
+NVIDIA = "--nvidia" in sys.argv
+if NVIDIA:
+    sys.argv.remove("--nvidia")
 HOST, PORT = sys.argv[1].rsplit(":", 1)
 FOLDER = sys.argv[2]
 TLS = ssl.create_default_context(cafile=sys.argv[3]) if len(sys.argv) > 3 else None
@@ -266,7 +270,7 @@ def memory():
     s.ok(0x0221, memset(a + 10, 7, 10, stream))
     s.ok(0x0220, memset(a, 9, 0))
     assert s.d2h(a, 21) == b"\xff" * 10 + b"\7" * 10 + data[20:21]
-    s.ok(0x021C, struct.pack("<QiQiQQ", b, 1, a, 0, 20, 0))
+    s.ok(0x021C, struct.pack("<QiQiQQ", b, 0 if NVIDIA else 1, a, 0, 20, 0))
     assert s.d2h(b, 20) == b"\xff" * 10 + b"\7" * 10
     s.fails(101, 0x021D, struct.pack("<QiQiQQ", b, 2, a, 0, 20, 0))
     assert s.value(0x0231, "iiQQiI", q(a + 5)) == (2, 0, a + 5, 0, 0, 0)
@@ -537,6 +541,43 @@ def faults():
     s.close()
 
 
+def lost():
+    """A fault ends the device of its session until it is reset, and touches no other session."""
+    other = Session()
+    kept, data = other.malloc(100000), random.randbytes(100000)
+    other.h2d(kept, data)
+    s = Session()
+    for name, text, codes in ((b"store", STORE, {700}), (b"trap", TRAP, {719}), (b"forever", FOREVER, {702})):
+        a = s.malloc(1 << 20)
+        assert s.d2h(a, 1 << 20) == bytes(1 << 20), "fresh memory reads as zeros"
+        s.h2d(a, b"\x5a" * (1 << 20))
+        module = s.load(text)
+        function = s.function(module, name)[0]
+        began = time.monotonic()
+        s.tell(0x0510, launch(function, ONE, ONE, [q(8)]))
+        assert s.sync() in codes, name
+        assert time.monotonic() - began < 5, "a kernel that never ends is ended"
+        for op, payload in ((0x0104, b""), (0x0304, q(0)), (0x0200, struct.pack("<QI", 1, 0)), (0x0201, q(a)),
+                            (0x0210, memcpy(0, a, 10, 2)), (0x0210, memcpy(a, a, 10, 3)), (0x0220, memset(a, 1, 1)),
+                            (0x0500, q(len(EMPTY)) + EMPTY), (0x0510, launch(function, ONE, ONE, [q(a)]))):
+            s.fails(codes, op, payload, INLINE if op == 0x0500 else 0)
+        s.fails(codes, 0x0210, memcpy(a, 0, 10, 1) + bytes(10), INLINE)
+        s.ok(0x0003)
+        s.value(0x0230, "QQ")
+        assert other.d2h(kept, len(data)) == data
+        s.ok(0x0105)
+        assert s.value(0x0230, "QQ") == (64 * MIB, 64 * MIB)
+        s.fails(400, 0x0502, q(module))
+        assert s.sync() == 0
+    a = s.malloc(60 * MIB)
+    assert s.d2h(a, MIB) == bytes(MIB)
+    s.ok(0x0105)
+    assert s.malloc(64 * MIB)
+    assert other.d2h(kept, len(data)) == data
+    s.close()
+    other.close()
+
+
 def graphs():
     s = Session()
     n = 16
@@ -678,7 +719,9 @@ def cuts():
 
 
 def main():
-    for part in (connection, devices, memory, streams, kernels, faults, graphs, sessions, cuts):
+    on_nvidia = (connection, memory, streams, kernels, lost, graphs, sessions, cuts)
+    on_soft = (connection, devices, memory, streams, kernels, faults, graphs, sessions, cuts)
+    for part in on_nvidia if NVIDIA else on_soft:
         random.seed(1)
         part()
         print(part.__name__, flush=True)

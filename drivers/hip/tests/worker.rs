@@ -31,6 +31,7 @@ fn settings() -> Settings {
         memory: 64 << 20,
         kernel_timeout: Duration::from_secs(3),
         devices: vec![96 << 20, 96 << 20],
+        nvidia: None,
         leases: None,
         tls: None,
     }

@@ -112,6 +112,7 @@ impl<D: Device> Session<D> {
             // Longer than any launch: what it describes may lie beyond what is here.
             return Err(Code::INVALID_VALUE);
         }
+        self.device.lost().map_or(Ok(()), Err)?;
         let arguments = Arguments::parse(payload, &mut self.sorted).ok_or(Code::INVALID_VALUE)?;
         let function = self.objects.function(request.function.get())?;
         let kernel = &function.kernels[function.kernel];

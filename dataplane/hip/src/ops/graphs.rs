@@ -9,6 +9,7 @@ use super::{handle, int, long, view};
 use crate::{
     counters::Class,
     device::Device,
+    jobs::Captured,
     objects::{Graph, Node, Object},
     session::{Flow, Session, done},
 };
@@ -97,8 +98,9 @@ impl<D: Device> Session<D> {
     }
 
     /// Records a copy to the device, whose data lie in a buffer now.
-    pub(crate) fn recorded_copy(&mut self, stream: u64, buffer: u64, node: Node) -> Result<(), Code> {
-        let recorded = self.record(stream, node);
+    pub(crate) fn recorded_copy(&mut self, captured: &Captured) -> Result<(), Code> {
+        let Captured { stream, buffer, copy } = *captured;
+        let recorded = self.record(stream, Node::Copy(copy));
         match self.objects.stream_mut(stream) {
             Ok(stream) if recorded.is_ok() => {
                 if let Some(graph) = &mut stream.capture {

@@ -9,9 +9,10 @@ use berth_wire::hip::{
 use super::{handle, long, view};
 use crate::{
     device::{Copy2d, Device, Job},
+    jobs::{Captured, Then},
     objects::Node,
     rows::Rows,
-    session::{Captured, Flow, Session, done, put},
+    session::{Flow, Session, done, put},
 };
 
 /// Device memory, of `hipMemoryType`.
@@ -46,14 +47,13 @@ impl<D: Device> Session<D> {
     pub(super) fn allocation_op(&mut self, op: Op, payload: &[u8], room: &mut [u8]) -> Result<Flow, Code> {
         match op {
             Op::Malloc => {
-                let at = self.allocate(view::<q::Malloc>(payload)?.size.get())?;
-                Ok(long(room, at))
+                let size = view::<q::Malloc>(payload)?.size.get();
+                Ok(self.allocate(size, room))
             }
             Op::MallocAsync => {
                 let request = view::<q::MallocAsync>(payload)?;
                 self.uncaptured(request.stream.get())?;
-                let at = self.allocate(request.size.get())?;
-                Ok(long(room, at))
+                Ok(self.allocate(request.size.get(), room))
             }
             Op::MallocBatch => self.allocate_all(view(payload)?, room),
             Op::Free => {
@@ -69,8 +69,11 @@ impl<D: Device> Session<D> {
         }
     }
 
-    fn allocate(&mut self, len: u64) -> Result<u64, Code> {
-        if len == 0 { Ok(0) } else { self.device.allocate(self.current, len) }
+    fn allocate(&mut self, len: u64, room: &mut [u8]) -> Flow {
+        if len == 0 {
+            return long(room, 0);
+        }
+        Flow::Job(Job::Allocate { device: self.current, sizes: vec![len] }, Then::Pointer)
     }
 
     fn free(&mut self, at: u64) -> Result<(), Code> {
@@ -81,19 +84,11 @@ impl<D: Device> Session<D> {
     fn allocate_all(&mut self, request: &q::MallocBatch, room: &mut [u8]) -> Result<Flow, Code> {
         let count = request.count.get() as usize;
         let sizes = request.sizes.get(..count).ok_or(Code::INVALID_VALUE)?;
-        let mut answer = r::Pointers { count: request.count, ..r::Pointers::zeroed() };
-        for (index, size) in sizes.iter().enumerate() {
-            match self.allocate(size.get()) {
-                Ok(at) => answer.ptrs[index] = at.into(),
-                Err(code) => {
-                    for at in &answer.ptrs[..index] {
-                        self.free(at.get())?;
-                    }
-                    return Err(code);
-                }
-            }
+        if sizes.is_empty() {
+            return Ok(put(room, &r::Pointers::zeroed()));
         }
-        Ok(put(room, &answer))
+        let sizes = sizes.iter().map(|size| size.get()).collect();
+        Ok(Flow::Job(Job::Allocate { device: self.current, sizes }, Then::Pointers))
     }
 
     pub(super) fn pointer_op(&mut self, op: Op, payload: &[u8], room: &mut [u8]) -> Result<Flow, Code> {
@@ -170,12 +165,11 @@ impl<D: Device> Session<D> {
                 let len = spitch.saturating_mul(height).min(self.rest);
                 let rows = Rows { device: dst, device_pitch: dpitch, host_pitch: spitch, width, at: 0, len };
                 if !captured {
-                    return Ok(Flow::In(rows, None));
+                    return Ok(Flow::In(rows));
                 }
-                let buffer = self.device.allocate(self.current, width * height)?;
-                let node = Node::Copy(Copy2d { src: buffer, spitch: width, ..*copy });
-                let rows = Rows { device: buffer, device_pitch: width, ..rows };
-                Ok(Flow::In(rows, Some(Captured { stream, buffer, node })))
+                let captured = Captured { stream, buffer: 0, copy: Copy2d { spitch: width, ..*copy } };
+                let then = Then::Receive(Rows { device_pitch: width, ..rows }, captured);
+                Ok(Flow::Job(Job::Allocate { device: self.current, sizes: vec![width * height] }, then))
             }
             Direction::Within => {
                 self.check_copy(copy)?;
@@ -195,7 +189,7 @@ impl<D: Device> Session<D> {
             self.record(stream, Node::Copy(copy))?;
             return Ok(done(room));
         }
-        Ok(Flow::Job(Job::Copy(copy), None))
+        Ok(Flow::Job(Job::Copy(copy), Then::Answer))
     }
 
     pub(super) fn memcpy_peer(&mut self, request: &q::MemcpyPeer, room: &mut [u8]) -> Result<Flow, Code> {
@@ -227,6 +221,6 @@ impl<D: Device> Session<D> {
         if self.device.set(dst, len, value)? {
             return Ok(done(room));
         }
-        Ok(Flow::Job(Job::Set { dst, len, value }, None))
+        Ok(Flow::Job(Job::Set { dst, len, value }, Then::Answer))
     }
 }

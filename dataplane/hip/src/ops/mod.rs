@@ -173,6 +173,7 @@ impl<D: Device> Session<D> {
         if header.has(flags::NO_REPLY) {
             return Ok(done(room));
         }
-        self.deferred.take().map_or_else(|| Ok(done(room)), Err)
+        let deferred = self.deferred.take();
+        deferred.or(self.device.lost()).map_or_else(|| Ok(done(room)), Err)
     }
 }

@@ -60,7 +60,7 @@ impl Task {
 
     /// What to report for a task that broke off: that its job failed with `code`.
     pub fn failed(&self, code: Code) -> Done {
-        if let Job::Load(_) = self.job { Done::Loaded(Err(code)) } else { Done::Finished(Err(code)) }
+        self.job.failed(code)
     }
 
     /// Gives the memory and modules that it worked on back.
@@ -92,12 +92,31 @@ impl Gpu {
 
     pub(super) fn run(&mut self, job: &Job, host: &mut dyn Host) -> Done {
         match job {
+            Job::Allocate { device, sizes } => return Done::Allocated(self.allocate(*device, sizes)),
+            Job::Settle => {}
             Job::Set { dst, len, value } => self.space.bytes(*dst, *len).fill(*value),
             Job::Copy(copy) => self.copy(copy),
             Job::Load(image) => return Done::Loaded(self.load(image)),
             Job::Launch(launch) => return Done::Finished(self.launch(launch, host)),
         }
         Done::Finished(Ok(()))
+    }
+
+    fn allocate(&mut self, device: usize, sizes: &[u64]) -> Result<Vec<u64>, Code> {
+        let mut made = Vec::with_capacity(sizes.len());
+        for size in sizes {
+            match if *size == 0 { Ok(0) } else { self.space.allocate(device, *size) } {
+                Ok(at) => made.push(at),
+                Err(code) => {
+                    for at in made.into_iter().filter(|at| *at != 0) {
+                        // It has just been made.
+                        let _ = self.space.release(at);
+                    }
+                    return Err(code);
+                }
+            }
+        }
+        Ok(made)
     }
 
     fn copy(&mut self, copy: &Copy2d) {

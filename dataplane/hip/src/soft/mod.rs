@@ -104,7 +104,9 @@ impl<R: Runner> Soft<R> {
 }
 
 impl<R: Runner> Device for Soft<R> {
-    const IMAGE_MAX: usize = TEXT_MAX + 1;
+    fn image_max(&self) -> usize {
+        TEXT_MAX + 1
+    }
 
     fn properties(&self) -> &[Properties] {
         &self.properties
@@ -118,10 +120,6 @@ impl<R: Runner> Device for Soft<R> {
         self.gpu.as_ref().map(|gpu| gpu.space.used())
     }
 
-    fn allocate(&mut self, device: usize, len: u64) -> Result<u64, Code> {
-        self.gpu().space.allocate(device, len)
-    }
-
     fn free(&mut self, at: u64) -> Result<(), Code> {
         self.gpu().space.release(at)
     }
@@ -130,18 +128,28 @@ impl<R: Runner> Device for Soft<R> {
         self.gpu.as_ref()?.space.find(at)
     }
 
-    fn write(&mut self, at: u64, bytes: &[u8]) {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<usize, Code> {
         let into = self.gpu().space.bytes(at, bytes.len() as u64);
         if into.len() == bytes.len() {
             into.copy_from_slice(bytes);
         }
+        Ok(bytes.len())
     }
 
-    fn read(&mut self, at: u64, into: &mut [u8]) {
+    fn reach(&mut self, _: u64, _: u64) -> Poll<Result<(), Code>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn read(&mut self, at: u64, _: u64, into: &mut [u8]) -> Result<usize, Code> {
         let from = self.gpu().space.bytes(at, into.len() as u64);
         if from.len() == into.len() {
             into.copy_from_slice(from);
         }
+        Ok(into.len())
+    }
+
+    fn poll_data(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
     }
 
     fn unload(&mut self, module: u64) {
@@ -170,6 +178,7 @@ impl<R: Runner> Device for Soft<R> {
 
     fn start(&mut self, job: Job) {
         let at_once = match &job {
+            Job::Allocate { .. } | Job::Settle => true,
             Job::Set { len, .. } => *len <= AT_ONCE,
             Job::Copy(copy) => copy.width * copy.height <= AT_ONCE && copy.height <= AT_ONCE / 64,
             Job::Launch(launch) => {

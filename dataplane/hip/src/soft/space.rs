@@ -76,12 +76,14 @@ impl Budget {
         self.used.load(Relaxed)
     }
 
-    fn take(&self, bytes: u64) -> bool {
+    /// Takes bytes into use, if there are so many; whether there were.
+    pub fn take(&self, bytes: u64) -> bool {
         let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.total);
         self.used.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
-    fn give_back(&self, bytes: u64) {
+    /// Gives back bytes that were taken.
+    pub fn give_back(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Relaxed);
     }
 }

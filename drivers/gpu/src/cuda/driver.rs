@@ -19,6 +19,9 @@ const LIBRARY: &str = "libcuda.so.1";
 /// The oldest driver that has all of the table, as it counts versions: 1000 times the major and 10 times the minor number.
 const OLDEST: c_int = 11_040;
 
+/// The first driver that tells what a module's kernels take.
+const TELLS_KERNELS: c_int = 12_040;
+
 /// `CUDA_ERROR_NO_DEVICE`
 const NO_DEVICE: c_int = 100;
 
@@ -79,6 +82,35 @@ macro_rules! call {
 }
 pub(super) use call;
 
+/// What tells of a module's kernels, since CUDA 12.4.
+pub(super) struct Metadata {
+    /// `cuModuleGetFunctionCount`
+    pub(super) count: unsafe extern "C" fn(*mut c_uint, Handle) -> c_int,
+    /// `cuModuleEnumerateFunctions`
+    pub(super) all: unsafe extern "C" fn(*mut Handle, c_uint, Handle) -> c_int,
+    /// `cuFuncGetName`
+    pub(super) name: unsafe extern "C" fn(*mut *const c_char, Handle) -> c_int,
+    /// `cuFuncGetParamInfo`
+    pub(super) parameter: unsafe extern "C" fn(Handle, usize, *mut usize, *mut usize) -> c_int,
+}
+
+impl Metadata {
+    fn find(library: &Library, has: c_int) -> Option<Self> {
+        if has < TELLS_KERNELS {
+            return None;
+        }
+        // SAFETY: as cuda.h of CUDA 12.4 declares them.
+        unsafe {
+            Some(Self {
+                count: *library.get(b"cuModuleGetFunctionCount\0").ok()?,
+                all: *library.get(b"cuModuleEnumerateFunctions\0").ok()?,
+                name: *library.get(b"cuFuncGetName\0").ok()?,
+                parameter: *library.get(b"cuFuncGetParamInfo\0").ok()?,
+            })
+        }
+    }
+}
+
 fn lacking(name: &str, since: &str, has: c_int) -> DeviceError {
     let has = Version(has);
     DeviceError::other(format!(
@@ -130,11 +162,17 @@ functions! {
     graph_launch: cuGraphLaunch(Handle, Handle) since "10.0";
     graph_exec_destroy: cuGraphExecDestroy(Handle) since "10.0";
     graph_destroy: cuGraphDestroy(Handle) since "10.0";
+    memory_free: cuMemFree_v2(DeviceAddress) since "3.2";
+    memory_fill: cuMemsetD8Async(DeviceAddress, u8, usize, Handle) since "3.2";
+    memory_put: cuMemcpyHtoDAsync_v2(DeviceAddress, *const c_void, usize, Handle) since "3.2";
+    memory_get: cuMemcpyDtoHAsync_v2(*mut c_void, DeviceAddress, usize, Handle) since "3.2";
+    memory_move: cuMemcpyDtoDAsync_v2(DeviceAddress, DeviceAddress, usize, Handle) since "3.2";
 }
 
 /// The driver, initialised.
 pub(super) struct Driver {
     pub(super) functions: Functions,
+    pub(super) metadata: Option<Metadata>,
     version: c_int,
 }
 
@@ -154,9 +192,10 @@ impl Driver {
             )));
         }
         let functions = Functions::find(&library, version)?;
+        let metadata = Metadata::find(&library, version);
         // It has threads and tables that outlive any user.
         std::mem::forget(library);
-        let driver = Self { functions, version };
+        let driver = Self { functions, metadata, version };
         // SAFETY: a number is passed.
         let initialised = unsafe { call!(driver.init(0)) };
         initialised.map_err(explained)?;

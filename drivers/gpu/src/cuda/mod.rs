@@ -7,6 +7,8 @@
 mod cards;
 mod driver;
 mod health;
+mod image;
+mod memory;
 mod program;
 
 use std::{
@@ -31,6 +33,7 @@ use self::{
     health::Management,
     program::Program,
 };
+pub(crate) use self::{image::Image, memory::Shape};
 use crate::{
     choice::Choice,
     device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId, no_kernel},
