@@ -53,8 +53,6 @@ pub(crate) struct Graph {
     width: usize,
     /// Observables that each edge flips, `width` words each; empty where that is one.
     flips: Vec<u64>,
-    /// Probability of each edge, at most one half.
-    probabilities: Vec<f64>,
     certain_events: Vec<u64>,
     certain_flips: Vec<u64>,
 }
@@ -84,7 +82,8 @@ impl Graph {
                 certain_events[end as usize / 64] ^= 1 << (end % 64);
             }
         }
-        let graph = Self::of(detectors, edges, width);
+        let weights: Vec<i64> = edges.iter().map(|edge| weight(edge.probability)).collect();
+        let graph = Self::of(detectors, edges, &weights, width);
         Ok(Self { certain_events, certain_flips, ..graph })
     }
 
@@ -95,13 +94,15 @@ impl Graph {
         let edge = |([one, other], step): ([u32; 2], Step)| {
             let to_boundary = moves(one, &step).then_some(added);
             let other = if other == BOUNDARY { to_boundary } else { Some(other) };
-            Edge { one, other, probability: self.probabilities[step.edge as usize], flips: vec![0] }
+            let weight = step.path.weight;
+            (Edge { one, other, probability: probability(weight), flips: vec![0] }, weight)
         };
-        Self::of(added as usize + 1, self.edges().into_iter().map(edge).collect(), 1)
+        let (edges, weights): (_, Vec<_>) = self.edges().into_iter().map(edge).unzip();
+        Self::of(added as usize + 1, edges, &weights, 1)
     }
 
-    /// A graph of edges that each have a probability of at most one half, and none that is certain.
-    fn of(detectors: usize, edges: Vec<Edge>, width: usize) -> Self {
+    /// A graph of edges with these weights, and of none that is certain.
+    fn of(detectors: usize, edges: Vec<Edge>, weights: &[i64], width: usize) -> Self {
         let mut starts = vec![0; detectors + 1];
         for end in edges.iter().filter_map(|edge| Some([edge.one, edge.other?])).flatten() {
             starts[end as usize] += 1;
@@ -115,7 +116,7 @@ impl Graph {
         let mut steps = vec![nowhere; end as usize];
         let mut to_boundary = vec![nowhere; detectors];
         for (at, edge) in edges.iter().enumerate() {
-            let path = Path { weight: weight(edge.probability), flips: edge.flips[0] };
+            let path = Path { weight: weights[at], flips: edge.flips[0] };
             let step = Step { path, edge: at as u32, ..nowhere };
             let Some(other) = edge.other else {
                 to_boundary[edge.one as usize] = step;
@@ -130,12 +131,11 @@ impl Graph {
         for bounds in starts.array_windows::<2>() {
             steps[bounds[0] as usize..bounds[1] as usize].sort_by_key(|step| step.path.weight);
         }
-        let probabilities = edges.iter().map(|edge| edge.probability).collect();
         // Those of one word are in the paths.
         let wide = edges.into_iter().filter(|_| width > 1);
         let flips = wide.flat_map(|edge| edge.flips).collect();
         let (certain_events, certain_flips) = (vec![0; bits::words_for(detectors)], vec![0; width]);
-        Self { starts, steps, to_boundary, width, flips, probabilities, certain_events, certain_flips }
+        Self { starts, steps, to_boundary, width, flips, certain_events, certain_flips }
     }
 
     /// Lightest path from each detector to the boundary.
@@ -166,11 +166,6 @@ impl Graph {
     /// Edges as seen from each of their detectors, but for those to the boundary.
     pub(crate) fn num_steps(&self) -> usize {
         self.steps.len()
-    }
-
-    /// Probability of each edge, at most one half.
-    pub(crate) fn probabilities(&self) -> &[f64] {
-        &self.probabilities
     }
 
     /// Events of the errors that are assumed to have happened, one bit per detector.
@@ -248,6 +243,11 @@ pub(crate) fn weight(probability: f64) -> i64 {
     // That of an error that is certain not to happen is what rounding left of 1 - p; it gets the greatest weight.
     let likelihood = (-probability).ln_1p() - probability.max(f64::from_bits(1)).ln();
     2 * ((likelihood * (RESOLUTION / 2.0)).round() as i64).max(1)
+}
+
+/// Probability of an error with this weight, to ten digits.
+pub(crate) fn probability(weight: i64) -> f64 {
+    (1.0 + (weight as f64 / RESOLUTION).exp()).recip()
 }
 
 /// Visits detectors in the order of their distance from one detector.

@@ -15,7 +15,7 @@ use crate::{
     dem::DetectorErrorModel,
     few::Few,
     gap::Gap,
-    graph::{FAR, Graph, Path, RESOLUTION, weight},
+    graph::{FAR, Graph, Path, RESOLUTION, probability, weight},
     hyper::{either, flip},
     matching::{Anchors, Matching, Stop},
     nearest::Nearest,
@@ -195,12 +195,11 @@ impl Matcher {
     ) -> Result<(), DecodeError> {
         self.load(paths, events);
         let overlay = &mut self.matching.overlay;
-        let probability = |edge: u32| paths.graph.probabilities()[edge as usize];
         for edge in self.weighed.drain(..) {
-            *overlay.weight_mut(edge) = weight(probability(edge));
+            overlay.restore(edge);
         }
         for (edge, wrong) in wrong {
-            *overlay.weight_mut(edge) = weight(either(probability(edge), wrong));
+            overlay.weigh(edge, |own| weight(either(probability(own), wrong)));
             self.weighed.push(edge);
         }
         let least = self.matching.run_overlaid(&self.events, paths);
