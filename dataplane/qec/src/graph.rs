@@ -82,7 +82,8 @@ impl Graph {
                 certain_events[end as usize / 64] ^= 1 << (end % 64);
             }
         }
-        let graph = Self::of(detectors, edges, width);
+        let weights: Vec<i64> = edges.iter().map(|edge| weight(edge.probability)).collect();
+        let graph = Self::of(detectors, edges, &weights, width);
         Ok(Self { certain_events, certain_flips, ..graph })
     }
 
@@ -93,13 +94,15 @@ impl Graph {
         let edge = |([one, other], step): ([u32; 2], Step)| {
             let to_boundary = moves(one, &step).then_some(added);
             let other = if other == BOUNDARY { to_boundary } else { Some(other) };
-            Edge { one, other, probability: probability(step.path.weight), flips: vec![0] }
+            let weight = step.path.weight;
+            (Edge { one, other, probability: probability(weight), flips: vec![0] }, weight)
         };
-        Self::of(added as usize + 1, self.edges().into_iter().map(edge).collect(), 1)
+        let (edges, weights): (_, Vec<_>) = self.edges().into_iter().map(edge).unzip();
+        Self::of(added as usize + 1, edges, &weights, 1)
     }
 
-    /// A graph of edges that each have a probability of at most one half, and none that is certain.
-    fn of(detectors: usize, edges: Vec<Edge>, width: usize) -> Self {
+    /// A graph of edges with these weights, and of none that is certain.
+    fn of(detectors: usize, edges: Vec<Edge>, weights: &[i64], width: usize) -> Self {
         let mut starts = vec![0; detectors + 1];
         for end in edges.iter().filter_map(|edge| Some([edge.one, edge.other?])).flatten() {
             starts[end as usize] += 1;
@@ -113,7 +116,7 @@ impl Graph {
         let mut steps = vec![nowhere; end as usize];
         let mut to_boundary = vec![nowhere; detectors];
         for (at, edge) in edges.iter().enumerate() {
-            let path = Path { weight: weight(edge.probability), flips: edge.flips[0] };
+            let path = Path { weight: weights[at], flips: edge.flips[0] };
             let step = Step { path, edge: at as u32, ..nowhere };
             let Some(other) = edge.other else {
                 to_boundary[edge.one as usize] = step;
@@ -242,9 +245,9 @@ pub(crate) fn weight(probability: f64) -> i64 {
     2 * ((likelihood * (RESOLUTION / 2.0)).round() as i64).max(1)
 }
 
-/// The probability that has this [`weight`].
+/// Probability of an error with this weight, to ten digits.
 pub(crate) fn probability(weight: i64) -> f64 {
-    ((weight as f64 / RESOLUTION).exp() + 1.0).recip()
+    (1.0 + (weight as f64 / RESOLUTION).exp()).recip()
 }
 
 /// Visits detectors in the order of their distance from one detector.

@@ -103,8 +103,8 @@ pub(crate) struct Matcher {
     path: Path,
     /// Whether it has the least weight.
     is_least: bool,
-    /// Edges whose weights are not those of the graph, and what these are.
-    weighed: Vec<(u32, i64)>,
+    /// Edges whose weights are not those of the graph.
+    weighed: Vec<u32>,
     gaps: Option<Gaps>,
     /// Steps of a shot.
     pub(crate) steps: u64,
@@ -195,13 +195,12 @@ impl Matcher {
     ) -> Result<(), DecodeError> {
         self.load(paths, events);
         let overlay = &mut self.matching.overlay;
-        for (edge, own) in self.weighed.drain(..).rev() {
-            *overlay.weight_mut(edge) = own;
+        for edge in self.weighed.drain(..) {
+            overlay.restore(edge);
         }
         for (edge, wrong) in wrong {
-            let here = overlay.weight_mut(edge);
-            let own = std::mem::replace(here, weight(either(probability(*here), wrong)));
-            self.weighed.push((edge, own));
+            overlay.weigh(edge, |own| weight(either(probability(own), wrong)));
+            self.weighed.push(edge);
         }
         let least = self.matching.run_overlaid(&self.events, paths);
         self.path = least.or_else(|stop| self.finish(stop, paths))?;

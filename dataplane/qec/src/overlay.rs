@@ -14,6 +14,8 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Overlay {
     /// Weights of all edges of the graph; empty where they are its own.
     weights: Vec<i64>,
+    /// Those of the graph, where there are others.
+    own: Vec<i64>,
     /// For each detector, its first entry; empty without correlations.
     firsts: Vec<u32>,
     entries: Vec<Entry>,
@@ -36,6 +38,7 @@ impl Overlay {
         let detectors = if paths.correlations.is_some() { paths.graph.num_detectors() } else { 0 };
         Self {
             weights: Vec::new(),
+            own: Vec::new(),
             firsts: vec![NONE; detectors],
             entries: Vec::with_capacity(ENTRIES * detectors),
             touched: Vec::with_capacity(detectors),
@@ -49,7 +52,8 @@ impl Overlay {
 
     /// Makes room for weights of each shot, at first those of the graph.
     pub(crate) fn weigh_all(&mut self, graph: &Graph) {
-        self.weights = graph.edges().into_iter().map(|(_, step)| step.path.weight).collect();
+        self.own = graph.edges().into_iter().map(|(_, step)| step.path.weight).collect();
+        self.weights.clone_from(&self.own);
     }
 
     /// Edges that there is room for.
@@ -57,9 +61,14 @@ impl Overlay {
         self.weights.len()
     }
 
-    /// Weight of an edge of the graph in this shot, where there is room for it.
-    pub(crate) fn weight_mut(&mut self, edge: u32) -> &mut i64 {
-        &mut self.weights[edge as usize]
+    /// Gives an edge of the graph the weight that `weigh` makes of its own.
+    pub(crate) fn weigh(&mut self, edge: u32, weigh: impl FnOnce(i64) -> i64) {
+        self.weights[edge as usize] = weigh(self.own[edge as usize]);
+    }
+
+    /// Gives an edge its own weight again.
+    pub(crate) fn restore(&mut self, edge: u32) {
+        self.weights[edge as usize] = self.own[edge as usize];
     }
 
     /// Lends the weights of all edges to, or gets them back from, another graph's of the same edges.
