@@ -169,7 +169,11 @@ fn mistakes_are_told_with_their_place() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output).contains("own.toml:4:10: case[0].client: `berth perf` says: "), "{}", text(&output));
     let output = perf(&["suite", "frobnicate"]);
-    assert!(text(&output).contains("built in are smoke, rpc, lease, nvme, hip, overload, soak"), "{}", text(&output));
+    assert!(
+        text(&output).contains("built in are smoke, rpc, lease, nvme, hip, qec, overload, soak"),
+        "{}",
+        text(&output)
+    );
     fs::write(&suite, "{\"schema_version\": 1}").unwrap();
     let output = perf(&["compare", at(&suite), at(&suite)]);
     assert!(text(&output).contains("own.toml is no report of `berth perf`: missing field"), "{}", text(&output));

@@ -9,7 +9,7 @@ use super::values::{percent, seconds};
 /// `berth perf suite`.
 #[derive(Debug, Clone, Args)]
 pub struct SuiteArgs {
-    /// smoke, rpc, lease, nvme, hip, soak, overload; or a suite file of your own
+    /// smoke, rpc, lease, nvme, hip, qec, overload, soak; or a suite file of your own
     #[arg(value_name = "NAME|FILE", required_unless_present = "list")]
     pub suite: Option<String>,
     /// Say which suites and baselines there are, and what this host lacks for them

@@ -356,6 +356,11 @@ fn what_cannot_run_is_refused_with_its_place() {
                 + "[[function]]\nname = \"f\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"m\"\n",
             "port \"a\" runs it on a GPU, and decoder \"m\" runs on CPUs alone".into(),
         ),
+        (
+            decoder("m", "surface_d3.dem", "\"mwpm\"")
+                + "[[function]]\nname = \"f\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"m\"\nconfidence = true\n",
+            "port \"a\" runs it on a GPU, where shots are events and answers have no confidence".into(),
+        ),
     ] {
         let (status, stderr) = fails(&config(RPC, &functions));
         assert!(status == Some(2) && stderr.contains(&wanted), "{wanted}: {stderr}");
