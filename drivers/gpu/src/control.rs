@@ -1,5 +1,11 @@
 //! What `berth` and its worker say to each other: a JSON object a line, over the worker's standard input, which is a socket.
 
+use std::{
+    io::{self, Write as _},
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex, PoisonError},
+};
+
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
@@ -113,4 +119,22 @@ pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).expect("plain data");
     line.push(b'\n');
     line
+}
+
+/// The worker's way to `berth`, for whole lines of all threads.
+#[derive(Clone)]
+pub(crate) struct Said {
+    control: Arc<UnixStream>,
+    one: Arc<Mutex<()>>,
+}
+
+impl Said {
+    pub(crate) fn new(control: Arc<UnixStream>) -> Self {
+        Self { control, one: Arc::default() }
+    }
+
+    pub(crate) fn say(&self, report: &impl Serialize) -> io::Result<()> {
+        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
+        (&*self.control).write_all(&line(report))
+    }
 }

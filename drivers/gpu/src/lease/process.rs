@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead as _, BufReader, ErrorKind, Write as _},
+    io::{self, BufRead as _, BufReader, ErrorKind},
     os::{fd::AsRawFd as _, unix::net::UnixStream},
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError},
@@ -17,7 +17,7 @@ use berth_wire::fabric::GpuStatus;
 
 use super::control::{Command, Ended, Open, Report, Run};
 use crate::{
-    control::line,
+    control::Said,
     device::{Device, DeviceError, Launch, ProgramId},
     walls::shut_in,
     worker::inherited,
@@ -41,7 +41,7 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     control.set_read_timeout(Some(LOOK))?;
     let control = Arc::new(control);
     let mut input = BufReader::new(&*control);
-    let said = Said { control: control.clone(), one: Arc::default() };
+    let said = Said::new(control.clone());
     let (mut read, mut opened, mut last) = (Vec::new(), None, 0);
     let mut running: Option<Running> = None;
     loop {
@@ -81,20 +81,6 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
             return Ok(false);
         }
         said.say(&Report::Beat)?;
-    }
-}
-
-/// The way to `berth`, for whole lines of all threads.
-#[derive(Clone)]
-struct Said {
-    control: Arc<UnixStream>,
-    one: Arc<Mutex<()>>,
-}
-
-impl Said {
-    fn say(&self, report: &Report) -> io::Result<()> {
-        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
-        (&*self.control).write_all(&line(report))
     }
 }
 

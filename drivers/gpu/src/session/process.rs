@@ -2,11 +2,11 @@
 
 use std::{
     collections::HashMap,
-    io::{self, BufRead as _, BufReader, ErrorKind, Write as _},
+    io::{self, BufRead as _, BufReader, ErrorKind},
     os::{fd::AsRawFd as _, unix::net::UnixStream},
     ptr::NonNull,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -23,7 +23,7 @@ use super::{
     control::{Command, Open, Report, Told, Value},
 };
 use crate::{
-    control::line,
+    control::Said,
     cuda::{Cuda, Image, Shape},
     device::{Device as _, DeviceError},
     walls::shut_in,
@@ -36,7 +36,7 @@ const LOOK: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100
 /// Serves until the other end of `control` is closed, or the device is lost: whether it was the former.
 pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     let control = Arc::new(control);
-    let said = Said { control: control.clone(), one: Arc::default() };
+    let said = Said::new(control.clone());
     let mut input = BufReader::new(&*control);
     let mut read = Vec::new();
     input.read_until(b'\n', &mut read)?;
@@ -105,20 +105,6 @@ fn watch(said: Said, clock: Arc<Clock>, limit: Duration) -> io::Result<()> {
         }
     };
     thread::Builder::new().name("watch".into()).spawn(look).map(drop)
-}
-
-/// The way to `berth`, for whole lines of all threads.
-#[derive(Clone)]
-struct Said {
-    control: Arc<UnixStream>,
-    one: Arc<Mutex<()>>,
-}
-
-impl Said {
-    fn say(&self, report: &Report) -> io::Result<()> {
-        let _one = self.one.lock().unwrap_or_else(PoisonError::into_inner);
-        (&*self.control).write_all(&line(report))
-    }
 }
 
 /// What the session has.
