@@ -289,7 +289,9 @@ impl Ward for Worker {
         let (settings, mut state) = (&self.shared.settings, locked(&self.shared.state));
         match serde_json::from_slice(line) {
             Ok(Report::Done(number, result)) => {
-                state.told = state.told.saturating_sub(1);
+                // An answer to nothing is no sign of life, and is not kept.
+                let Some(told) = state.told.checked_sub(1) else { return false };
+                state.told = told;
                 state.results.push((number, result));
                 self.shared.pump(&mut state);
             }
@@ -309,10 +311,7 @@ impl Ward for Worker {
                 return true;
             }
             Ok(Report::Beat) => return true,
-            Err(e) => {
-                warn!("{}: the worker of a session said what is no report: {e}", settings.name);
-                return false;
-            }
+            Err(_) => return false,
         }
         self.shared.wake(state);
         true

@@ -5,6 +5,7 @@
 mod common;
 mod driver;
 mod escape;
+mod session;
 
 use std::{fs, path::Path, process::Command};
 
