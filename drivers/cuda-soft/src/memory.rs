@@ -149,18 +149,4 @@ export! {
             Ok(())
         })
     }
-
-    fn cuMemsetD8_v2(device: u64, byte: u8, bytes: usize) {
-        write(device, &vec![byte; bytes])
-    }
-
-    fn cuMemcpyHtoD_v2(device: u64, host: *const c_void, bytes: usize) {
-        // SAFETY: the caller has so many bytes.
-        write(device, unsafe { std::slice::from_raw_parts(host.cast(), bytes) })
-    }
-
-    fn cuMemcpyDtoH_v2(host: *mut c_void, device: u64, bytes: usize) {
-        // SAFETY: the caller has room for so many bytes.
-        read(device, unsafe { std::slice::from_raw_parts_mut(host.cast(), bytes) })
-    }
 }

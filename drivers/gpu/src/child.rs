@@ -6,7 +6,10 @@ use std::{
     os::{fd::RawFd, unix::process::CommandExt as _},
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
+
+use berth_process::supervise::Patience;
 
 use crate::{choice::Choice, cuda};
 
@@ -36,4 +39,9 @@ pub(crate) fn worker(program: &Path, device: &Choice, files: Vec<RawFd>) -> Comm
     // SAFETY: between fork and exec it makes system calls that may be made there, and allocates nothing.
     unsafe { command.pre_exec(keep_files) };
     command
+}
+
+/// How long `berth` waits for the worker of one client. It rests for a short time only, since that client waits for the next.
+pub(crate) fn patience(start: Duration, silence: Duration) -> Patience {
+    Patience { start, silence, rest: Duration::from_millis(20), rest_max: Duration::from_secs(1) }
 }

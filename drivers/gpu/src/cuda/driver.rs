@@ -141,9 +141,6 @@ functions! {
     host_register: cuMemHostRegister_v2(*mut c_void, usize, c_uint) since "6.5";
     host_address: cuMemHostGetDevicePointer_v2(*mut DeviceAddress, *mut c_void, c_uint) since "3.2";
     memory_alloc: cuMemAlloc_v2(*mut DeviceAddress, usize) since "3.2";
-    memory_set: cuMemsetD8_v2(DeviceAddress, u8, usize) since "3.2";
-    memory_write: cuMemcpyHtoD_v2(DeviceAddress, *const c_void, usize) since "3.2";
-    memory_read: cuMemcpyDtoH_v2(*mut c_void, DeviceAddress, usize) since "3.2";
     link_create: cuLinkCreate_v2(c_uint, *mut c_int, *mut *mut c_void, *mut Handle) since "6.5";
     link_add: cuLinkAddData_v2(
         Handle, c_int, *mut c_void, usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void

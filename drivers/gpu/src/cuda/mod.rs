@@ -153,28 +153,19 @@ impl Cuda {
 
     /// Memory of the device's own, zeroed. It is freed with the process.
     pub fn reserve(&mut self, bytes: usize) -> Result<u64, DeviceError> {
-        let driver = self.enter_idle()?;
-        let mut address = 0;
-        // SAFETY: the place outlives the call, and the memory that is zeroed has just been allocated.
-        unsafe {
-            call!(driver.memory_alloc(&raw mut address, bytes.max(1)))?;
-            call!(driver.memory_set(address, 0, bytes))?;
-        }
-        Ok(address)
+        self.take(bytes.max(1) as u64)
     }
 
     /// Writes to memory of the device's own; an error while a kernel runs.
     pub fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), DeviceError> {
-        let driver = self.enter_idle()?;
-        // SAFETY: the bytes outlive the call; the driver checks the address.
-        unsafe { call!(driver.memory_write(at, bytes.as_ptr().cast(), bytes.len())) }
+        // SAFETY: the slice is so long.
+        unsafe { self.put(at, bytes.as_ptr(), bytes.len()) }
     }
 
     /// Reads memory of the device's own; an error while a kernel runs.
     pub fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let driver = self.enter_idle()?;
         // SAFETY: as above.
-        unsafe { call!(driver.memory_read(into.as_mut_ptr().cast(), at, into.len())) }
+        unsafe { self.get(at, into.as_mut_ptr(), into.len()) }
     }
 
     /// Whether a kernel that does not end by itself may run on, and all of its blocks at once.

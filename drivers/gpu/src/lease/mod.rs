@@ -19,7 +19,7 @@ use std::{
 use berth_fabric::{GpuDone, GpuExecutor, GpuWorker, Kernel, Ran, gpu_code as code};
 use berth_memory::Memory as _;
 use berth_pages::Pages;
-use berth_process::supervise::{End, Patience, Supervised, Ward};
+use berth_process::supervise::{End, Supervised, Ward};
 use berth_wire::fabric::GpuStatus;
 use tracing::warn;
 
@@ -41,10 +41,6 @@ const START: Duration = Duration::from_secs(10);
 
 /// How much longer than a kernel's time limit it may give no sign of life.
 const SILENCE: Duration = Duration::from_millis(800);
-
-/// Rests of a worker that ends.
-const REST: Duration = Duration::from_millis(20);
-const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Which GPU, and how its kernels are run.
 #[derive(Debug, Clone)]
@@ -229,7 +225,7 @@ impl GpuWorker for Lease {
             return;
         }
         let settings = &self.shared.gpu.settings;
-        let patience = Patience { start: START, silence: settings.limit + SILENCE, rest: REST, rest_max: REST_MAX };
+        let patience = child::patience(START, settings.limit + SILENCE);
         match Supervised::start(&format!("berth-{}", settings.name), Worker(self.shared.clone()), patience) {
             Ok(started) => *child = Some(started),
             Err(e) => {

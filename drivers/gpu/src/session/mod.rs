@@ -16,9 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use berth_fabric::gpu_code as code;
 use berth_memory::Memory as _;
 use berth_pages::{Backing, Pages};
-use berth_process::supervise::{End, Patience, Supervised, Ward};
+use berth_process::supervise::{End, Supervised, Ward};
 use tracing::warn;
 
 pub use self::control::{Command, Facts, KernelFacts, Rows, Value};
@@ -42,10 +43,6 @@ const START: Duration = Duration::from_secs(30);
 /// How much longer than a kernel's time limit it may give no sign of life.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Rests of a worker that ends.
-const REST: Duration = Duration::from_millis(20);
-const REST_MAX: Duration = Duration::from_secs(1);
-
 /// Commands that a worker is told before it has answered the first of them: they fit in the socket.
 const TOLD_MAX: usize = 64;
 
@@ -53,8 +50,6 @@ const TOLD_MAX: usize = 64;
 const GONE: i32 = 709;
 /// Of a worker that has no device any more.
 const NO_DEVICE: i32 = 100;
-/// Of a kernel that ran for too long.
-pub(crate) const TIMEOUT: i32 = 702;
 
 /// Which GPU, and how sessions use it.
 #[derive(Debug)]
@@ -144,7 +139,7 @@ impl SessionGpu {
             changed: Condvar::new(),
             child: Mutex::default(),
         });
-        let patience = Patience { start: START, silence: settings.limit + SILENCE, rest: REST, rest_max: REST_MAX };
+        let patience = child::patience(START, settings.limit + SILENCE);
         let ward = Worker { shared: shared.clone(), staging: staging.clone() };
         *locked(&shared.child) = Some(Supervised::start(&format!("berth-{}", settings.name), ward, patience)?);
         Ok(Self { shared, staging })
@@ -321,15 +316,15 @@ impl Ward for Worker {
         let (settings, mut state) = (&self.shared.settings, locked(&self.shared.state));
         let lost = state.lost.take();
         let count = match lost {
-            Some(TIMEOUT) => Some(&settings.counts.timeouts),
-            Some(code) if code >= berth_fabric::gpu_code::ILLEGAL_ADDRESS => Some(&settings.counts.faults),
+            Some(code::TIMEOUT) => Some(&settings.counts.timeouts),
+            Some(lost) if lost >= code::ILLEGAL_ADDRESS => Some(&settings.counts.faults),
             _ if end == End::Silent => Some(&settings.counts.timeouts),
             _ => Some(&settings.counts.ended).filter(|_| end != End::Unwanted),
         };
         if let Some(count) = count {
             count.fetch_add(1, Relaxed);
         }
-        state.before = lost.unwrap_or(if end == End::Silent { TIMEOUT } else { GONE });
+        state.before = lost.unwrap_or(if end == End::Silent { code::TIMEOUT } else { GONE });
         state.life += 1;
         (state.facts, state.told) = (None, 0);
         state.waiting.clear();

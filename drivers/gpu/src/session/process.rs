@@ -18,10 +18,7 @@ use berth_memory::Memory;
 use berth_pages::Foreign;
 use berth_process::sandbox::Walls;
 
-use super::{
-    TIMEOUT,
-    control::{Command, Open, Report, Told, Value},
-};
+use super::control::{Command, Open, Report, Told, Value};
 use crate::{
     control::Said,
     cuda::{Cuda, Image, Shape},
@@ -96,7 +93,7 @@ fn watch(said: Said, clock: Arc<Clock>, limit: Duration) -> io::Result<()> {
             let launched = clock.launched.load(Relaxed);
             let since = clock.began + Duration::from_millis(launched.saturating_sub(1));
             if launched > 0 && since.elapsed() > limit {
-                let _ = said.say(&Report::Lost(TIMEOUT));
+                let _ = said.say(&Report::Lost(code::TIMEOUT));
             } else if said.say(&Report::Beat).is_ok() {
                 continue;
             }
