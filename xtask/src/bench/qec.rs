@@ -76,7 +76,7 @@ pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
     for turns in sides.turns(1, &[times, &tail_shots, distance(longest)])?.values() {
         rows.push(tail(turns)?);
     }
-    for (other, python) in [(&RELAY, setup::relay()?), (&LDPC, setup::ldpc()?), (&LSD, setup::ldpc()?)] {
+    for (other, python) in [(&RELAY, setup::relay()?), (&LDPC, setup::ldpc()?)] {
         rows.extend(beside(other, &python.to_string_lossy(), turns, propagated)?);
     }
     rows.extend(windows(turns, experiments)?);
@@ -209,13 +209,19 @@ fn tail(turns: &[Turn]) -> Result<Row> {
     })
 }
 
-/// A decoder of others that a script of `perf/baselines` runs on the shots of `relay_bench`. Both print tables.
+/// Decoders of others that a script of `perf/baselines` runs on the shots of `relay_bench`. Both print tables.
 struct Other {
-    /// Its name and version, what is wanted of it, and the script.
+    /// Their name and version, and the script.
     name: &'static str,
-    wanted: &'static str,
     script: &'static str,
-    /// What the script and `relay_bench` call the algorithm.
+    algorithms: &'static [Compared],
+}
+
+/// An algorithm of both.
+struct Compared {
+    /// What is wanted of theirs.
+    wanted: &'static str,
+    /// What the script and `relay_bench` call it.
     theirs: &'static str,
     ours: &'static str,
     /// Its parameters, in words.
@@ -224,52 +230,60 @@ struct Other {
 
 const RELAY: Other = Other {
     name: "relay-bp 0.2.2",
-    wanted: "first solution",
     script: "perf/baselines/relay_bp_decode.py",
-    theirs: "1",
-    ours: "relay_bp",
-    parameters: "8 relays of 4 legs",
+    algorithms: &[Compared {
+        wanted: "first solution",
+        theirs: "1",
+        ours: "relay_bp",
+        parameters: "8 relays of 4 legs",
+    }],
 };
 
 const LDPC: Other = Other {
     name: "ldpc 2.4.1",
-    wanted: "BpOsdDecoder, its calls from Python included",
     script: "perf/baselines/ldpc_decode.py",
-    theirs: "serial, order 10",
-    ours: "bp_osd",
-    parameters: "serial, 60 iterations, OSD-CS of order 10",
+    algorithms: &[
+        Compared {
+            wanted: "BpOsdDecoder, its calls from Python included",
+            theirs: "serial, order 10",
+            ours: "bp_osd",
+            parameters: "serial, 60 iterations, OSD-CS of order 10",
+        },
+        Compared {
+            wanted: "BpLsdDecoder, its calls from Python included",
+            theirs: "serial, localized, order 0",
+            ours: "bp_osd, localized, order 0",
+            parameters: "serial, 60 iterations, LSD-0",
+        },
+    ],
 };
 
-const LSD: Other = Other {
-    wanted: "BpLsdDecoder, its calls from Python included",
-    theirs: "serial, localized, order 0",
-    ours: "bp_osd, localized, order 0",
-    parameters: "serial, 60 iterations, LSD-0",
-    ..LDPC
-};
-
-/// Each model that both decode.
+/// Each algorithm and model that both decode.
 fn beside(other: &Other, python: &str, turns: usize, shots: &str) -> Result<Vec<Row>> {
     let bench = build::example("berth-qec", "relay_bench")?;
-    let mut models = BTreeMap::<String, Vec<[Decoded; 2]>>::new();
+    let mut models = BTreeMap::<(usize, String), Vec<[Decoded; 2]>>::new();
     for turn in 0..turns {
-        let take = |program: &[&str], algorithm: &str| {
+        let take = |program: &[&str]| {
             let program = ["-c", CPU].iter().chain(program).chain(std::iter::once(&shots));
-            Ok(table_of(&output(&mut cmd("taskset", program))?, algorithm))
+            output(&mut cmd("taskset", program))
         };
         let theirs = [python, other.script];
-        let (ours, theirs) = in_turn(turn, || take(&[&bench], other.ours), || take(&theirs, other.theirs))?;
-        for (model, theirs) in theirs {
-            let ours = ours.get(&model).with_context(|| format!("relay_bench has no {model}"))?.clone();
-            models.entry(model).or_default().push([ours, theirs]);
+        let (ours, theirs) = in_turn(turn, || take(&[&bench]), || take(&theirs))?;
+        for (at, algorithm) in other.algorithms.iter().enumerate() {
+            let ours = table_of(&ours, algorithm.ours);
+            for (model, theirs) in table_of(&theirs, algorithm.theirs) {
+                let ours = ours.get(&model).with_context(|| format!("relay_bench has no {model}"))?.clone();
+                models.entry((at, model)).or_default().push([ours, theirs]);
+            }
         }
     }
-    let row = |(model, turns): (String, Vec<[Decoded; 2]>)| {
+    let row = |((at, model), turns): ((usize, String), Vec<[Decoded; 2]>)| {
+        let Compared { wanted, ours: algorithm, parameters, .. } = &other.algorithms[at];
         let [ours, theirs] = turns.first().context("no turns")?;
         let pair = |[ours, theirs]: &[Decoded; 2]| Pair { state: String::new(), ours: ours.us, theirs: theirs.us };
         Ok(Row {
-            case: format!("{} {model}, {}, mean; {} errors of {shots}", other.ours, other.parameters, ours.errors),
-            baseline: format!("{}, {}, mean; {} errors", other.name, other.wanted, theirs.errors),
+            case: format!("{algorithm} {model}, {parameters}, mean; {} errors of {shots}", ours.errors),
+            baseline: format!("{}, {wanted}, mean; {} errors", other.name, theirs.errors),
             unit: "us",
             reach: Reach::AtMost(0.7),
             pairs: turns.iter().map(pair).collect(),
