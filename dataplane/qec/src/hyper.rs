@@ -134,7 +134,8 @@ fn likeliest(error: &Merged) -> &[u64] {
     likeliest.0
 }
 
-fn starts(lists: &[Vec<u32>]) -> Vec<u32> {
+/// Where each list begins once all stand one after the other, and the end of the last.
+pub(crate) fn starts(lists: &[Vec<u32>]) -> Vec<u32> {
     let mut starts = vec![0];
     starts.extend(lists.iter().scan(0, |end, list| {
         *end += list.len() as u32;

@@ -11,7 +11,7 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     decoder::{DecodeError, Kind, Tables},
     graph::BOUNDARY,
-    hyper::either,
+    hyper::{either, starts},
     sparse::MeasurementMap,
 };
 
@@ -96,12 +96,7 @@ impl Readout {
             error.ok_or_else(|| ReadoutError::NoError { measurement, detectors: detectors.clone() })
         };
         let of_measurements = made.iter().enumerate().map(error).collect::<Result<_, _>>()?;
-        let mut starts = vec![0];
-        starts.extend(made.iter().scan(0, |end, made| {
-            *end += made.len() as u32;
-            Some(*end)
-        }));
-        Ok(Self { starts, detectors: made.concat(), errors: of_measurements, num_errors: errors.len() })
+        Ok(Self { starts: starts(&made), detectors: made.concat(), errors: of_measurements, num_errors: errors.len() })
     }
 
     /// Number of measurements of a shot.

@@ -57,6 +57,7 @@ impl Clusters {
             self.open[detector] = 1;
             self.growing.push(detector as u32);
         }
+        let mut left = elimination.left();
         while !self.growing.is_empty() {
             let mut at = 0;
             while let Some(&root) = self.growing.get(at) {
@@ -66,9 +67,9 @@ impl Clusters {
                 }
                 let error = self.pop(tables, marginals, root).ok_or(DecodeError::Unmatchable)?;
                 self.add(tables, marginals, root, error);
-                let before = elimination.left();
                 elimination.take(tables, error);
-                self.open[root as usize] = self.open[root as usize] + elimination.left() - before;
+                let before = std::mem::replace(&mut left, elimination.left());
+                self.open[root as usize] = self.open[root as usize] + left - before;
                 at += 1;
             }
         }

@@ -4,17 +4,12 @@ use std::fmt::Write as _;
 
 use super::{
     super::json::{CaseReport, Report},
-    chart::{axis, gridlines},
+    chart::{BOTTOM, LEFT, RIGHT, TOP, WIDTH, axis, gridlines},
     duration, escape, group,
 };
 use crate::decode::Rate;
 
-const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 420.0;
-const LEFT: f64 = 84.0;
-const RIGHT: f64 = 18.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 40.0;
 
 /// A case with its name and what it got wrong.
 struct Point<'a> {

@@ -40,11 +40,11 @@ pub(super) struct Series<'a> {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-const WIDTH: f64 = 1000.0;
-const LEFT: f64 = 78.0;
-const RIGHT: f64 = 18.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 40.0;
+pub(super) const WIDTH: f64 = 1000.0;
+pub(super) const LEFT: f64 = 78.0;
+pub(super) const RIGHT: f64 = 18.0;
+pub(super) const TOP: f64 = 12.0;
+pub(super) const BOTTOM: f64 = 40.0;
 
 impl Chart<'_> {
     /// Appends the chart to `page`.
