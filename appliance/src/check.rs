@@ -11,7 +11,7 @@ use berth_qec::{
     Algorithm,
     osd::{BpOsd, Statistics},
     relay::RelayBp,
-    window::Window,
+    window::{Layout, Window},
 };
 
 use crate::{
@@ -80,8 +80,13 @@ fn describe_algorithm(algorithm: Algorithm) -> String {
             };
             format!("bp_osd of {iterations} iterations, {statistics} statistics of order {order}")
         }
-        Algorithm::Window(Window { window, commit, inner }) => {
-            format!("windows of {window} rounds, {commit} decided at a time, by {}", describe_algorithm(inner.into()))
+        Algorithm::Window(Window { window, commit, layout, inner }) => {
+            let layout = match layout {
+                Layout::Sliding => "windows",
+                Layout::Parallel => "parallel windows",
+            };
+            let inner = describe_algorithm(inner.into());
+            format!("{layout} of {window} rounds, {commit} decided at a time, by {inner}")
         }
     }
 }

@@ -10,7 +10,7 @@ use berth_qec::{
     osd::{BpOsd, Schedule, Statistics},
     relay::RelayBp,
     sparse::MeasurementMap,
-    window::{Experiment, Inner, Intake, Window},
+    window::{Experiment, Inner, Intake, Layout, Pool, Window},
 };
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -22,7 +22,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let relay = RelayBp { relays: 2, legs: 2, iterations: 5, seed: 0 };
     let osd = BpOsd { schedule: Schedule::Serial, iterations: 5, statistics: Statistics::Ordered, order: 3 };
     let lsd = BpOsd { statistics: Statistics::Localized, ..osd };
-    let window = |inner| Algorithm::Window(Window { window: 3, commit: 2, inner });
+    let window = |layout, inner| Algorithm::Window(Window { window: 3, commit: 2, layout, inner });
     let algorithms = [
         Algorithm::Mwpm,
         Algorithm::CorrelatedMwpm,
@@ -31,8 +31,10 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         Algorithm::RelayBp(relay),
         Algorithm::BpOsd(osd),
         Algorithm::BpOsd(lsd),
-        window(Inner::Mwpm),
-        window(Inner::BpOsd(osd)),
+        window(Layout::Sliding, Inner::Mwpm),
+        window(Layout::Sliding, Inner::BpOsd(osd)),
+        window(Layout::Parallel, Inner::Mwpm),
+        window(Layout::Parallel, Inner::BpOsd(osd)),
     ];
     for algorithm in algorithms {
         let Ok(tables) = Tables::new(&model, algorithm) else { continue };
@@ -52,10 +54,15 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
 fn endless(tables: &Arc<Tables>, data: &[u8]) {
     let map = MeasurementMap::identity(tables.num_detectors());
     let Ok(experiment) = Experiment::new(tables.clone(), &map, None) else { return };
-    let mut intake = Intake::new(Arc::new(experiment));
+    let pool = Pool::new(2);
+    let mut intake = Intake::new(Arc::new(experiment)).helped(&pool, 3);
     for portion in data.chunks(7) {
-        if intake.take(portion, portion.len() * 8).is_err() {
+        if intake.take(portion, portion.len() * 8).is_err() || portion[0] % 16 == 0 && intake.settle().is_err() {
             intake.reset();
+        }
+        // Another core comes when it likes to.
+        if portion[0] % 3 == 0 {
+            pool.help();
         }
     }
     assert!(intake.decided() <= intake.arrived());

@@ -13,7 +13,7 @@ const TABLES: &[(&str, &str, &[Tables])] = &[
     ("lane", "", &[berth_engine::LANE_COUNTERS]),
     ("port", "", &[berth_port::COUNTERS]),
     ("worker", "", &[berth_engine::WORKER_COUNTERS]),
-    ("rpc", "", &[berth_rpc::COUNTERS, berth_ring::COUNTERS]),
+    ("rpc", "", &[berth_rpc::COUNTERS, berth_ring::COUNTERS, berth_rpc::WINDOW_COUNTERS]),
     ("data", "", &[berth_lease_io::COUNTERS]),
     (
         "control",

@@ -12,7 +12,7 @@ use berth_qec::{
     osd::{BpOsd, Schedule, Statistics},
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
-    window::{Experiment, Inner, Window},
+    window::{Experiment, Inner, Layout, Window},
 };
 use berth_rpc::handlers::Streaming;
 
@@ -35,6 +35,8 @@ pub struct Decoder {
     pub measurements: MeasurementMap,
     /// Of windows: the experiments of the decoding server, and how their rounds come and their corrections go.
     pub experiment: Option<(Arc<Experiment>, Streaming)>,
+    /// Cores that decode windows of the decoding server at a time.
+    pub cores: usize,
 }
 
 impl Decoder {
@@ -47,9 +49,9 @@ impl Decoder {
 impl PartialEq for Decoder {
     /// The tables follow from the model and the algorithm, the experiment from these, the measurements and its rounds.
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, algorithm, file, model, tables: _, measurements, experiment: _ } = self;
-        (name, algorithm, file, model, measurements)
-            == (&other.name, &other.algorithm, &other.file, &other.model, &other.measurements)
+        let Self { name, algorithm, file, model, tables: _, measurements, experiment: _, cores } = self;
+        (name, algorithm, file, model, measurements, cores)
+            == (&other.name, &other.algorithm, &other.file, &other.model, &other.measurements, &other.cores)
             && self.rounds() == other.rounds()
     }
 }
@@ -77,7 +79,7 @@ fn decoder(
 ) -> Option<Decoder> {
     let name = name(&mut t, "surface-d5");
     names.extend(name.clone());
-    let (algorithm, rounds) = algorithm(&mut t);
+    let (algorithm, windows) = algorithm(&mut t);
     let file = t.text("model");
     let file = t.require("model", file, "model = \"decoders/surface_d5.dem\"");
     let file = file.and_then(|at| resolve(&t, at, folder, host.is_file));
@@ -88,8 +90,9 @@ fn decoder(
         (Some(Some(at)), Some(model)) => measurement_map(&t, &at, model, host),
         _ => None,
     };
-    let experiment = match (rounds, &tables, &measurements) {
-        (Some((rounds, streaming)), Some(tables), Some(map)) => {
+    let cores = windows.as_ref().map_or(1, |windows| windows.cores);
+    let experiment = match (windows, &tables, &measurements) {
+        (Some(Windows { rounds, streaming, .. }), Some(tables), Some(map)) => {
             experiment(&t, rounds.as_ref(), tables, map).map(|experiment| (experiment, streaming))
         }
         _ => None,
@@ -103,18 +106,16 @@ fn decoder(
         tables: tables?,
         measurements: measurements?,
         experiment,
+        cores,
     })
 }
 
-/// Rounds of an experiment as they are written, and how it is told of them.
-type Rounds = (Option<At<u64>>, Streaming);
-
 /// What the decoding server is to know of experiments that are decoded in windows.
-fn rounds(t: &mut Table<'_, '_>) -> Rounds {
-    let rounds = t.integer("rounds");
-    let early = t.chosen("corrections", &[("whole", false), ("decided", true)]);
-    let numbered = t.chosen("counter", &[("ignored", false), ("round", true)]);
-    (rounds, Streaming { numbered, early })
+struct Windows {
+    /// Rounds of an experiment as they are written.
+    rounds: Option<At<u64>>,
+    streaming: Streaming,
+    cores: usize,
 }
 
 fn experiment(
@@ -139,8 +140,8 @@ enum Word {
     Window,
 }
 
-/// The algorithm, and of windows the rounds.
-fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Rounds>) {
+/// The algorithm, and of windows what the decoding server is to know.
+fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Windows>) {
     let inner = [
         ("mwpm", Inner::Mwpm),
         ("correlated_mwpm", Inner::CorrelatedMwpm),
@@ -157,17 +158,28 @@ fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Rounds>) {
         None => (None, None),
         Some(Word::Inner(whole)) => (Some(parameters(t, whole).into()), None),
         Some(Word::MultiErrorLut) => (Some(Algorithm::MultiErrorLut { depth: t.number("depth") as usize }), None),
-        Some(Word::Window) => (window(t, &inner), Some(rounds(t))),
+        Some(Word::Window) => {
+            let parallel = t.integer("parallel").map(|at| at.value as usize);
+            let layout = if parallel.is_some() { Layout::Parallel } else { Layout::Sliding };
+            let algorithm = window(t, layout, &inner);
+            let rounds = t.integer("rounds");
+            let early = t.chosen("corrections", &[("whole", false), ("decided", true)]);
+            let numbered = t.chosen("counter", &[("ignored", false), ("round", true)]);
+            (
+                algorithm,
+                Some(Windows { rounds, streaming: Streaming { numbered, early }, cores: parallel.unwrap_or(1) }),
+            )
+        }
     }
 }
 
-fn window(t: &mut Table<'_, '_>, inner: &[(&'static str, Inner)]) -> Option<Algorithm> {
+fn window(t: &mut Table<'_, '_>, layout: Layout, inner: &[(&'static str, Inner)]) -> Option<Algorithm> {
     let inner = t.chosen("inner", inner);
     let inner = parameters(t, inner);
     let (window, commit) = (t.integer("window"), t.integer("commit"));
     let window = t.require("window", window, "window = 10");
     let commit = t.require("commit", commit, "commit = 5");
-    Some(Algorithm::Window(Window { window: window?.value as usize, commit: commit?.value as usize, inner }))
+    Some(Algorithm::Window(Window { window: window?.value as usize, commit: commit?.value as usize, layout, inner }))
 }
 
 /// Reads the keys of an algorithm.

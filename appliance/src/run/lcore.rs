@@ -6,11 +6,12 @@ use anyhow::Context as _;
 use berth_engine::{Idle, Lcore, Polled, Step};
 use berth_host::{Sleeper, pin_current_thread};
 use berth_port::Clock as _;
+use berth_rpc::WindowHelper;
 
 use super::{
     DRAIN, Event, Shared,
     heartbeat::Heartbeat,
-    plan::{Bound, Core, LcorePlan, Worker},
+    plan::{Bound, Core, Helper, LcorePlan, Worker},
     service,
 };
 
@@ -30,11 +31,16 @@ pub(super) fn run(
     for queue in plan.queues {
         opened.push((queue.port, queue.open(&mut lcore, shared)?));
     }
-    for Worker { name, port, ring, updates } in plan.workers {
-        let port = &shared.config.ports[port];
+    for Worker { name, port: index, ring, updates } in plan.workers {
+        let port = &shared.config.ports[index];
         let rpc = port.rpc().context("only RPC has workers")?;
-        let worker = service::worker(shared, rpc, ring, updates)?;
+        let worker = service::worker(shared, index, rpc, ring, updates)?;
         lcore.add(Polled::worker(name, &port.name, worker).weight(port.weight));
+    }
+    for Helper { port, pool } in plan.helpers {
+        let port = &shared.config.ports[port];
+        let name = format!("windows{}", plan.cpu);
+        lcore.add(Polled::worker(name, &port.name, WindowHelper::new(pool)).weight(port.weight));
     }
     for Bound { name, core } in plan.bound {
         match core {

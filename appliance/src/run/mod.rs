@@ -51,6 +51,7 @@ use berth_host::{TscClock, Waker, pin_current_thread};
 use berth_lease::{Regions, Table};
 use berth_port::Clock as _;
 use berth_ports::Facts;
+use berth_qec::window::Pool;
 use berth_wire::fabric::EndpointKind;
 use serde::Serialize;
 use signal_hook::{
@@ -97,6 +98,8 @@ struct Shared {
     telemetry: Telemetry,
     /// Lcores drain and end.
     stop: Arc<AtomicBool>,
+    /// By port, the windows of its sessions that wait for a core.
+    pools: Arc<[Pool]>,
     /// What the control plane grants leases of, where there is one.
     leased: Option<Leased>,
 }
@@ -160,6 +163,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         clock,
         telemetry: Telemetry::default(),
         stop: Arc::default(),
+        pools: std::mem::take(&mut plan.pools).into(),
         leased: control.as_ref().map(leased),
     };
     let hip = match &shared.config.hip {
@@ -187,11 +191,12 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     });
     let polled = plan.polled();
     let plan::Plan { lcores, facts, slots, transports, .. } = plan;
+    let pools = shared.pools.clone();
     let mut supervisor = Supervisor {
         shared,
         inbox,
         events,
-        reloader: Reloader::new(loaded, slots, gpus.clone()),
+        reloader: Reloader::new(loaded, slots, pools, gpus.clone()),
         reload: Reload::Idle,
         control,
         hip,

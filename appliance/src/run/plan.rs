@@ -1,6 +1,11 @@
 //! Which thread serves what: queues of all ports over the CPUs that poll them, their workers over the CPUs of workers.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use berth_control::Polled;
@@ -15,6 +20,7 @@ use berth_ports::{
     Facts, OpenQueue as _, Opening,
     nvme::{Acceptor, NvmeBinding, NvmeCore, Opened},
 };
+use berth_qec::window::Pool;
 use berth_ring::{Dispatcher, Geometry, Producer};
 
 use super::{
@@ -30,6 +36,7 @@ pub(super) struct LcorePlan {
     pub(super) idle: Idle,
     pub(super) queues: Vec<Queue>,
     pub(super) workers: Vec<Worker>,
+    pub(super) helpers: Vec<Helper>,
     pub(super) bound: Vec<Bound>,
 }
 
@@ -63,6 +70,12 @@ pub(super) struct Worker {
     pub(super) updates: service::Updates,
 }
 
+/// What decodes windows of the sessions of a port, by position in the configuration.
+pub(super) struct Helper {
+    pub(super) port: usize,
+    pub(super) pool: Pool,
+}
+
 /// What is planned so far.
 #[derive(Default)]
 struct Draft {
@@ -82,6 +95,8 @@ pub(super) struct Plan {
     pub(super) lcores: BTreeMap<usize, LcorePlan>,
     /// What is known of each port, in the order of the configuration, beside its address.
     pub(super) facts: Vec<Facts>,
+    /// By port, the windows that wait for a core.
+    pub(super) pools: Vec<Pool>,
     /// Where functions can be replaced.
     pub(super) slots: ProgramSlots,
     /// Rings that GPUs serve, by their positions in the configuration.
@@ -94,7 +109,8 @@ pub(super) struct Plan {
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let mut draft = Draft::default();
-    let (mut facts, mut slots) = (Vec::new(), Vec::new());
+    let (mut facts, mut pools, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+    let is_parallel = config.decoders.iter().any(|decoder| decoder.cores > 1);
     for (index, port) in config.ports.iter().enumerate() {
         let of_port = || format!("port {}", port.name);
         let opening = Opening {
@@ -105,6 +121,7 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
         };
         let (sources, known) = port.driver.queues(&opening).with_context(of_port)?;
         facts.push(known);
+        pools.push(draft.helpers(index, port, is_parallel));
         let mut admission = port.admission().into_iter();
         for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
             let rings = draft.rings(index, port, number).with_context(of_port)?;
@@ -132,7 +149,7 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     }
     let Draft { lcores, at_workers, gpus, .. } = draft;
     let slots = ProgramSlots { workers: at_workers, lcores: slots };
-    Ok(Plan { lcores, facts, slots, gpus, transports, bindings })
+    Ok(Plan { lcores, facts, pools, slots, gpus, transports, bindings })
 }
 
 impl Plan {
@@ -163,7 +180,8 @@ impl Plan {
 
 /// The thread of a CPU; the eagerest port that it polls or works for sets how it idles.
 fn lcore(lcores: &mut BTreeMap<usize, LcorePlan>, cpu: usize, idle: Idle) -> &mut LcorePlan {
-    let new = || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new(), bound: Vec::new() };
+    let new =
+        || LcorePlan { cpu, idle, queues: Vec::new(), workers: Vec::new(), helpers: Vec::new(), bound: Vec::new() };
     let lcore = lcores.entry(cpu).or_insert_with(new);
     lcore.idle = lcore.idle.max(idle);
     lcore
@@ -172,6 +190,17 @@ fn lcore(lcores: &mut BTreeMap<usize, LcorePlan>, cpu: usize, idle: Idle) -> &mu
 impl Draft {
     fn lcore(&mut self, cpu: usize, idle: Idle) -> &mut LcorePlan {
         lcore(&mut self.lcores, cpu, idle)
+    }
+
+    /// The windows of a port's sessions that wait, for the CPUs of its workers to decode them if there are such.
+    fn helpers(&mut self, index: usize, port: &Port, is_parallel: bool) -> Pool {
+        let rings = port.rpc().into_iter().flat_map(|rpc| rpc.rings());
+        let cpus: BTreeSet<usize> = rings.flat_map(|ring| &ring.worker_cpus).copied().collect();
+        let pool = Pool::new(if is_parallel { cpus.len() } else { 0 });
+        for cpu in cpus.into_iter().filter(|_| is_parallel) {
+            self.lcore(cpu, port.idle).helpers.push(Helper { port: index, pool: pool.clone() });
+        }
+        pool
     }
 
     /// The rings from one queue to workers.

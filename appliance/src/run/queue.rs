@@ -111,7 +111,7 @@ impl Layers<'_> {
                         Stage::RingTime => ring_time.record(nanos),
                     }
                 };
-                let service = service::service(shared, rpc, self.rings, updates, self.admission, record)?;
+                let service = service::service(shared, self.port, rpc, self.rings, updates, self.admission, record)?;
                 let lane = Lane::new(&config.name, port, service).weight(config.weight).timed(shared.clock.clone());
                 lcore.add(shown.iter().fold(lane, |lane, (name, recorder)| lane.histogram(name, recorder)));
             }

@@ -21,6 +21,7 @@ use berth_control::Control;
 use berth_host::Waker;
 use berth_kernels::Runs;
 use berth_port::Sender;
+use berth_qec::window::Pool;
 use tracing::{debug, error, info, warn};
 
 use super::{
@@ -74,18 +75,20 @@ pub(super) struct Prepared {
 pub(super) struct Reloader {
     running: Arc<Loaded>,
     slots: ProgramSlots,
+    /// By port, the windows of its sessions that wait for a core.
+    pools: Arc<[Pool]>,
     gpus: Gpus,
 }
 
 impl Reloader {
-    pub(super) fn new(running: Arc<Loaded>, slots: ProgramSlots, gpus: Gpus) -> Self {
-        Self { running, slots, gpus }
+    pub(super) fn new(running: Arc<Loaded>, slots: ProgramSlots, pools: Arc<[Pool]>, gpus: Gpus) -> Self {
+        Self { running, slots, pools, gpus }
     }
 
     /// What reads the configuration again and builds what it asks for, on whatever thread calls it; an error has a line
     /// for each mistake.
     pub(super) fn preparation(&self) -> impl FnOnce() -> anyhow::Result<Prepared> + Send + use<> {
-        let running = self.running.clone();
+        let (running, pools) = (self.running.clone(), self.pools.clone());
         let ports = |slots: &[ProgramSlot]| slots.iter().map(|slot| slot.port).collect::<Vec<_>>();
         let (workers, lcores) = (ports(&self.slots.workers), ports(&self.slots.lcores));
         move || {
@@ -94,7 +97,8 @@ impl Reloader {
             let (changes, refused): (Vec<_>, Vec<_>) =
                 loaded.changes_from(&running).into_iter().partition(|change| change.live);
             ensure!(refused.is_empty(), lines(refused.iter().map(|change| &change.note)));
-            let successor = |port, runner| service::successor(&running.config, &loaded.config, port, runner);
+            let successor =
+                |port: usize, runner| service::successor(&running.config, &loaded.config, port, runner, &pools[port]);
             let workers: anyhow::Result<_> = workers.into_iter().map(|port| successor(port, Runner::Worker)).collect();
             let mut admission: Vec<_> = loaded.config.ports.iter().map(|port| port.admission().into_iter()).collect();
             let queue = |port: usize| Ok(successor(port, Runner::Queue)?.limited(admission[port].next()));

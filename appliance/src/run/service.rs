@@ -9,7 +9,7 @@ use berth_kernels::Kernel;
 use berth_lease_io::{LeaseService, TwoSided};
 use berth_plugin::{Plugin, PluginError};
 use berth_port::Service;
-use berth_qec::{Decoder, mock::MockTable, mwpm::STEPS_PER_US};
+use berth_qec::{Decoder, mock::MockTable, mwpm::STEPS_PER_US, window::Pool};
 use berth_ring::{Dispatcher, Producer};
 use berth_rpc::{
     Config, Dispatch, FunctionTable, RpcService, Stage, Worker,
@@ -28,13 +28,14 @@ pub(super) type Updates = berth_rpc::Updates<HandlerSet<Plugin>>;
 /// Makes the RPC service of a queue; `rings` lead to its workers. `record` is told how long stages took.
 pub(super) fn service(
     shared: &Shared,
+    port: usize,
     rpc: &config::Rpc,
     rings: Vec<Producer>,
     updates: Updates,
     admission: Option<Admission>,
     record: impl FnMut(Stage, u64) + 'static,
 ) -> anyhow::Result<impl Service + 'static> {
-    let (table, handlers) = functions(&shared.config, rpc, Runner::Queue)?;
+    let (table, handlers) = functions(&shared.config, rpc, Runner::Queue, &shared.pools[port])?;
     let settings = Config {
         header: rpc.header,
         slot_size: rpc.slot_size,
@@ -58,11 +59,12 @@ pub(super) fn lease_io(shared: &Shared, admission: Option<Admission>) -> anyhow:
 /// Makes the worker at the other end of a queue's ring.
 pub(super) fn worker(
     shared: &Shared,
+    port: usize,
     rpc: &config::Rpc,
     ring: Dispatcher,
     updates: Updates,
 ) -> anyhow::Result<Worker<HandlerSet<Plugin>, TscClock>> {
-    let (table, handlers) = functions(&shared.config, rpc, Runner::Worker)?;
+    let (table, handlers) = functions(&shared.config, rpc, Runner::Worker, &shared.pools[port])?;
     Ok(Worker::new(rpc.header, table, handlers, ring, shared.clock.clone())?.updated_by(updates))
 }
 
@@ -81,10 +83,11 @@ pub(super) fn successor(
     new: &config::Config,
     port: usize,
     runner: Runner,
+    pool: &Pool,
 ) -> anyhow::Result<Program> {
     let rpc = |config: &config::Config| config.ports.get(port).and_then(|port| port.rpc().cloned());
     let (before, rpc) = rpc(old).zip(rpc(new)).context("only RPC has functions")?;
-    let (table, handlers) = functions(new, &rpc, runner)?;
+    let (table, handlers) = functions(new, &rpc, runner, pool)?;
     let program = Program::new(table, handlers.inheriting(inherited(old, &before, new, &rpc)));
     program.check(rpc.header, rpc.slot_size, rpc.rings().count())?;
     Ok(program)
@@ -111,13 +114,17 @@ fn inherited(
     new.decoders.iter().enumerate().filter_map(|(here, decoder)| Some((here, place(decoder)?))).collect()
 }
 
-/// The functions as a port dispatches them, and handlers with sessions of their own on the decoders' shared tables.
+/// The functions as a port dispatches them, and handlers with sessions of their own on the decoders' shared tables, whose windows
+/// wait in the pool of the port.
 fn functions(
     config: &config::Config,
     rpc: &config::Rpc,
     runner: Runner,
+    pool: &Pool,
 ) -> anyhow::Result<(Arc<FunctionTable>, HandlerSet<Plugin>)> {
-    let sessions = (0..config.decoders.len()).map(|at| session(config, at)).collect::<Result<_, _>>()?;
+    // A worker is one of those that help.
+    let cores = pool.helpers() + usize::from(runner == Runner::Queue);
+    let sessions = (0..config.decoders.len()).map(|at| session(config, at, (pool, cores))).collect::<Result<_, _>>()?;
     let named = config
         .functions
         .iter()
@@ -146,8 +153,9 @@ fn functions(
     Ok((Arc::new(FunctionTable::new(functions)?), handlers))
 }
 
-/// A session of a decoder, with as many steps as fit into the least budget of the functions that use it.
-fn session(config: &config::Config, at: usize) -> Result<Session, MapMismatch> {
+/// A session of a decoder, with as many steps as fit into the least budget of the functions that use it. So many cores at most
+/// decode its windows.
+fn session(config: &config::Config, at: usize, (pool, most): (&Pool, usize)) -> Result<Session, MapMismatch> {
     let uses = |handler: &config::Handler| match handler {
         config::Handler::QecDecode(decode) => decode.decoder == at,
         handler => matches!(handler, config::Handler::EnqueueSyndromes),
@@ -155,7 +163,7 @@ fn session(config: &config::Config, at: usize) -> Result<Session, MapMismatch> {
     let users = config.functions.iter().filter(|function| uses(&function.handler.value));
     let is_served =
         config.functions.iter().any(|function| matches!(function.handler.value, config::Handler::EnqueueSyndromes));
-    let config::Decoder { name, tables, measurements, experiment, .. } = &config.decoders[at];
+    let config::Decoder { name, tables, measurements, experiment, cores, .. } = &config.decoders[at];
     let decodes = config.functions.iter().filter_map(|function| match &function.handler.value {
         config::Handler::QecDecode(decode) if decode.decoder == at => Some(decode),
         _ => None,
@@ -171,7 +179,9 @@ fn session(config: &config::Config, at: usize) -> Result<Session, MapMismatch> {
         decoder.set_steps(budget * STEPS_PER_US);
     }
     let session = match experiment.as_ref().filter(|_| is_served) {
-        Some((experiment, streaming)) => Session::streaming(decoder, experiment.clone(), *streaming),
+        Some((experiment, streaming)) => {
+            Session::streaming(decoder, experiment.clone(), *streaming, Some((pool, most.min(*cores))))
+        }
         None => Session::with_map(decoder, measurements.clone())?,
     };
     Ok(session.named(name))
@@ -232,13 +242,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mixed = load(folder.path(), &[function("f", "ring"), function("g", "inline")].concat());
         let rpc = mixed.config.ports[0].rpc().unwrap();
-        let made =
-            [Runner::Queue, Runner::Queue, Runner::Worker].map(|runner| functions(&mixed.config, rpc, runner).unwrap());
+        let made = [Runner::Queue, Runner::Queue, Runner::Worker]
+            .map(|runner| functions(&mixed.config, rpc, runner, &Pool::new(0)).unwrap());
         assert_eq!(users(&mixed), [4, 4], "the configuration, two queues and a worker");
         drop(made);
         let away = load(folder.path(), &function("f", "ring"));
-        let made =
-            [Runner::Queue, Runner::Queue, Runner::Worker].map(|runner| functions(&away.config, rpc, runner).unwrap());
+        let made = [Runner::Queue, Runner::Queue, Runner::Worker]
+            .map(|runner| functions(&away.config, rpc, runner, &Pool::new(0)).unwrap());
         assert_eq!(users(&away), [2, 2], "the configuration and the worker");
         drop(made);
     }

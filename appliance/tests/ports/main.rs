@@ -20,3 +20,4 @@ mod roce;
 mod rpc;
 mod run;
 mod slot_memory;
+mod windows;

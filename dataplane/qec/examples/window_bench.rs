@@ -16,7 +16,7 @@ use berth_qec::{
     Algorithm, Decoder, Tables,
     dem::DetectorErrorModel,
     sparse::MeasurementMap,
-    window::{Experiment, Inner, Sampler, Stream, Window},
+    window::{Experiment, Inner, Layout, Sampler, Stream, Window},
 };
 use common::Random;
 use hdrhistogram::Histogram;
@@ -37,7 +37,8 @@ fn main() -> Result<()> {
     );
     let (whole, part) = (model(rounds)?, model(MODEL_ROUNDS)?);
     let mut matching = Decoder::from_model(&whole, Algorithm::Mwpm)?;
-    let window = Window { window: WINDOW as usize, commit: COMMIT as usize, inner: Inner::Mwpm };
+    let window =
+        Window { window: WINDOW as usize, commit: COMMIT as usize, layout: Layout::Sliding, inner: Inner::Mwpm };
     let tables = Arc::new(Tables::new(&part, Algorithm::Window(window))?);
     let mut stream = Stream::with_rounds(tables.clone(), Some(rounds))?;
     let map = MeasurementMap::identity(part.num_detectors());

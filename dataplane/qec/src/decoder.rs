@@ -300,6 +300,11 @@ impl Decoder {
         &mut self.events
     }
 
+    /// The flips of the last decode that did not fail.
+    pub(crate) fn answer(&self) -> &[u64] {
+        &self.flips
+    }
+
     /// The flips of the events, 64 observables in a word.
     #[inline]
     pub(crate) fn decode_words(&mut self) -> Result<&[u64], DecodeError> {
@@ -336,7 +341,7 @@ impl Decoder {
     pub fn set_steps(&mut self, steps: u64) {
         match &mut self.scratch {
             Scratch::Mwpm(matcher) => matcher.steps = steps,
-            Scratch::Windows(stream) => stream.decoders_mut().iter_mut().for_each(|decoder| decoder.set_steps(steps)),
+            Scratch::Windows(stream) => stream.set_steps(steps),
             Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => {}
         }
     }
@@ -345,7 +350,7 @@ impl Decoder {
     pub fn steps(&self) -> Option<u64> {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.steps),
-            Scratch::Windows(stream) => stream.decoders().first()?.steps(),
+            Scratch::Windows(stream) => stream.steps(),
             Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => None,
         }
     }
@@ -354,7 +359,7 @@ impl Decoder {
     pub fn exhausted(&self) -> u64 {
         match &self.scratch {
             Scratch::Mwpm(matcher) => matcher.exhausted,
-            Scratch::Windows(stream) => stream.decoders().iter().map(Self::exhausted).sum(),
+            Scratch::Windows(stream) => stream.exhausted(),
             Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => 0,
         }
     }

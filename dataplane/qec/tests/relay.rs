@@ -3,6 +3,8 @@
 mod common;
 #[path = "belief/osd.rs"]
 mod osd;
+#[path = "belief/parallel.rs"]
+mod parallel;
 #[path = "belief/window.rs"]
 mod window;
 

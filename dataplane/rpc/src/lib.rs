@@ -22,6 +22,7 @@ mod program;
 mod queued;
 mod service;
 mod table;
+mod window;
 mod worker;
 
 pub use call::{Call, Failure, Handlers, Outcome};
@@ -32,4 +33,5 @@ pub use order::Order;
 pub use program::{Program, Updates, updates};
 pub use service::{Config, RpcService, SetupError, Stage, Undispatchable};
 pub use table::{Dispatch, Function, FunctionIndex, FunctionTable, RingIndex, TableError};
+pub use window::{WINDOW_COUNTERS, WindowHelper};
 pub use worker::Worker;

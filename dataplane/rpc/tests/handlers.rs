@@ -11,7 +11,7 @@ use berth_qec::{
     mock::MockTable,
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
-    window::{Experiment, Inner, Window},
+    window::{Experiment, Inner, Layout, Pool, Window},
 };
 use berth_rpc::{
     FunctionTable, RpcService, Stage, Undispatchable,
@@ -315,10 +315,10 @@ fn memory(rounds: Option<u64>, streaming: Streaming) -> Session {
         write!(text, "detector({round}) D{first} D{second}\nerror(0.1) D{first} L0\nerror(0.1) D{second}\n").unwrap();
         writeln!(text, "error(0.01) D{first} D{second}").unwrap();
     }
-    let window = Window { window: 4, commit: 2, inner: Inner::Mwpm };
+    let window = Window { window: 4, commit: 2, layout: Layout::Sliding, inner: Inner::Mwpm };
     let tables = Arc::new(Tables::new(&DetectorErrorModel::parse(&text).unwrap(), Algorithm::Window(window)).unwrap());
     let experiment = Experiment::new(tables.clone(), &MeasurementMap::identity(16), rounds).unwrap();
-    Session::streaming(Decoder::new(tables), Arc::new(experiment), streaming).named("memory")
+    Session::streaming(Decoder::new(tables), Arc::new(experiment), streaming, None).named("memory")
 }
 
 const QUIET_ROUND: [bool; 2] = [false; 2];
@@ -419,10 +419,11 @@ fn numbered_rounds_come_once_and_in_order() {
 fn a_window_that_cannot_be_decoded_fails_its_session() {
     let text = "detector(0) D0 D1\nerror(0.1) D0 D1 L0\nshift_detectors(1) 2\n";
     let model = DetectorErrorModel::parse(&format!("repeat 8 {{\n{text}}}")).unwrap();
-    let window = Window { window: 2, commit: 1, inner: Inner::Mwpm };
+    let window = Window { window: 2, commit: 1, layout: Layout::Sliding, inner: Inner::Mwpm };
     let tables = Arc::new(Tables::new(&model, Algorithm::Window(window)).unwrap());
     let experiment = Arc::new(Experiment::new(tables.clone(), &MeasurementMap::identity(16), None).unwrap());
-    let mut bench = Bench::server(vec![Session::streaming(Decoder::new(tables), experiment, Streaming::default())]);
+    let mut bench =
+        Bench::server(vec![Session::streaming(Decoder::new(tables), experiment, Streaming::default(), None)]);
     assert_eq!(bench.enqueue(0, &[true, true, true]), decoding::OK);
     assert_eq!(bench.corrections(0, 1, false), (decoding::NOT_READY, vec![]));
     assert_eq!(bench.enqueue(0, &[false]), decoding::OK, "ingested, though it cannot be decoded");
@@ -432,6 +433,85 @@ fn a_window_that_cannot_be_decoded_fails_its_session() {
     assert_eq!(bench.reset(0), decoding::OK);
     assert_eq!(bench.enqueue(0, &[true, true, false, false]), decoding::OK);
     assert_eq!(bench.corrections(0, 1, false), (decoding::OK, vec![1]));
+}
+
+/// A session of experiments of 41 rounds of three checks in parallel windows, which cores of the pool decode.
+fn parallel(rounds: Option<u64>, pool: &Pool, cores: usize) -> Session {
+    let mut text = String::new();
+    for round in 0..41 {
+        for check in 0..3 {
+            let at = 3 * round + check;
+            writeln!(text, "detector({check}, {round}) D{at}\nerror(0.0{}) D{at} L0", check + 1).unwrap();
+            if round < 40 {
+                writeln!(text, "error(0.02) D{at} D{}", at + 3).unwrap();
+            }
+            if check > 0 {
+                writeln!(text, "error(0.03) D{at} D{}", at - 1).unwrap();
+            }
+        }
+    }
+    let window = Window { window: 8, commit: 2, layout: Layout::Parallel, inner: Inner::Mwpm };
+    let tables = Arc::new(Tables::new(&DetectorErrorModel::parse(&text).unwrap(), Algorithm::Window(window)).unwrap());
+    let experiment = Experiment::new(tables.clone(), &MeasurementMap::identity(3 * 41), rounds).unwrap();
+    let streaming = Streaming { early: true, ..Streaming::default() };
+    Session::streaming(Decoder::new(tables), Arc::new(experiment), streaming, Some((pool, cores))).named("memory")
+}
+
+#[test]
+fn cores_that_help_change_no_answer() {
+    let random = &mut fastrand::Rng::with_seed(1);
+    for rounds in [Some(41), Some(65), None] {
+        let (none, two) = (Pool::new(0), Pool::new(2));
+        let mut alone = Bench::server(vec![parallel(rounds, &none, 8)]);
+        let mut helped = Bench::server(vec![parallel(rounds, &two, 3)]);
+        let mut helps = 0;
+        for round in 0..2000 {
+            let events = [(); 3].map(|()| random.u8(..8) == 0);
+            for bench in [&mut alone, &mut helped] {
+                assert_eq!(bench.enqueue(0, &events), decoding::OK);
+            }
+            while random.bool() && two.help() {
+                helps += 1;
+            }
+            if random.u8(..8) == 0 {
+                let reset = random.u8(..4) == 0;
+                assert_eq!(helped.corrections(0, 1, reset), alone.corrections(0, 1, reset), "round {round}");
+            }
+            if random.u8(..200) == 0 {
+                assert_eq!([&mut alone, &mut helped].map(|bench| bench.reset(0)), [decoding::OK; 2]);
+            }
+        }
+        assert!(helps > 100, "{helps}");
+        let counted = |bench: &Bench| counters(|visit| bench.service.counters(visit))["decoder_memory_undecided"];
+        assert_eq!(counted(&helped), counted(&alone));
+    }
+}
+
+#[test]
+fn a_window_that_another_core_cannot_decode_fails_its_session() {
+    let text = "detector(0) D0 D1\nerror(0.1) D0 D1 L0\nshift_detectors(1) 2\n";
+    let model = DetectorErrorModel::parse(&format!("repeat 12 {{\n{text}}}")).unwrap();
+    let window = Window { window: 2, commit: 1, layout: Layout::Parallel, inner: Inner::Mwpm };
+    let tables = Arc::new(Tables::new(&model, Algorithm::Window(window)).unwrap());
+    let experiment = Arc::new(Experiment::new(tables.clone(), &MeasurementMap::identity(24), Some(12)).unwrap());
+    let pool = Pool::new(1);
+    let streaming = Streaming::default();
+    let mut bench =
+        Bench::server(vec![Session::streaming(Decoder::new(tables), experiment, streaming, Some((&pool, 2)))]);
+    // The last measurements come; another experiment begins, or somebody asks.
+    for ask in [true, false] {
+        let mut bits = [false; 24];
+        bits[23] = true;
+        assert_eq!(bench.enqueue(0, &bits), decoding::OK);
+        if !ask {
+            assert_eq!(bench.enqueue(0, &[false; 24]), decoding::OK, "ingested, and ignored");
+        }
+        assert_eq!(bench.corrections(0, 1, false), (decoding::INTERNAL_ERROR, vec![]));
+        assert_eq!(bench.corrections(0, 1, false), (decoding::INTERNAL_ERROR, vec![]));
+        assert_eq!(bench.reset(0), decoding::OK);
+    }
+    assert_eq!(bench.enqueue(0, &[true; 24]), decoding::OK);
+    assert_eq!(bench.corrections(0, 1, false), (decoding::OK, vec![0]));
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub struct StreamArgs {
     /// `commit` of the decoder, in rounds
     #[arg(long, value_name = "ROUNDS")]
     pub commit: usize,
+    /// The decoder has `parallel`, on any number of cores
+    #[arg(long)]
+    pub parallel: bool,
     /// Chooses the errors
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,

@@ -83,7 +83,7 @@ fn serve(story: Arc<Story>) -> Arc<Serve> {
         let (tables, experiment) = (story.tables.clone(), story.experiment.clone());
         Server::start(port, cpu, clock, move |slot_size, clock| {
             let streaming = Streaming { numbered: true, early: true };
-            let session = Session::streaming(Decoder::new(tables), experiment, streaming);
+            let session = Session::streaming(Decoder::new(tables), experiment, streaming, None);
             let functions = vec![
                 ("enqueue_syndromes".to_owned(), Handler::EnqueueSyndromes),
                 ("get_corrections".to_owned(), Handler::GetCorrections),

@@ -7,7 +7,7 @@ use berth_qec::{
     Algorithm, Tables,
     dem::DetectorErrorModel,
     sparse::MeasurementMap,
-    window::{Experiment, Inner, Intake, Sampler, Window},
+    window::{Experiment, Inner, Intake, Layout, Sampler, Window},
 };
 
 use crate::args::StreamArgs;
@@ -34,7 +34,8 @@ impl Story {
         let path = args.model.display();
         let text = fs::read_to_string(&args.model).with_context(|| format!("cannot read {path}"))?;
         let model = DetectorErrorModel::parse(&text).with_context(|| path.to_string())?;
-        let window = Window { window: args.window_rounds, commit: args.commit, inner: Inner::Mwpm };
+        let layout = if args.parallel { Layout::Parallel } else { Layout::Sliding };
+        let window = Window { window: args.window_rounds, commit: args.commit, layout, inner: Inner::Mwpm };
         let tables = Arc::new(Tables::new(&model, Algorithm::Window(window)).with_context(|| path.to_string())?);
         let map = MeasurementMap::identity(model.num_detectors());
         let rounds = args.load.pace.count.or(tables.num_rounds()).unwrap_or(0);

@@ -67,6 +67,14 @@ pub(super) static DECODER: Section = Section::new(
             key("window", Kind::Integer(1, 100_000), "rounds of a window").required().example("10"),
             key("commit", Kind::Integer(1, 100_000), "rounds of it whose errors are decided").required().example("5"),
             key(
+                "parallel",
+                Kind::Integer(1, 32),
+                "windows stand side by side and decide rounds in their middle, so that so many cores decode those of the decoding \
+                 server: that of its session, and others of worker_cpus of the port, where the decoders at the start have this key. \
+                 The answers are the same whatever the number",
+            )
+            .otherwise("each window begins behind what the one before decides"),
+            key(
                 "inner",
                 Kind::Choice(&[
                     ("mwpm", "minimum-weight perfect matching"),

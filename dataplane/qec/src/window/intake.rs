@@ -2,10 +2,10 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Stream, StreamError, Windows};
+use super::{Pool, Stream, StreamError, stream::windows};
 use crate::{
     bits,
-    decoder::{Decoder, Kind, Tables},
+    decoder::{Kind, Tables},
     sparse::MeasurementMap,
 };
 
@@ -31,11 +31,6 @@ pub struct Experiment {
     measurements: Vec<u32>,
     /// Words of the measurements that a round can be made of, a power of two.
     words: usize,
-}
-
-fn windows(tables: &Tables) -> &Windows {
-    let Kind::Windows(windows) = &tables.kind else { unreachable!("an experiment is made of windows") };
-    windows
 }
 
 impl Experiment {
@@ -75,19 +70,19 @@ impl Experiment {
         }
         let words = (back as usize).div_ceil(64).next_power_of_two();
         let edge = of_tables.edge().filter(|_| repeated > 0);
-        let commit = of_tables.commit;
+        let step = of_tables.step;
         let mut made =
             Self { tables, total, repeated, starts, period: 0, runs, rounds, detectors, measurements, words };
         if let Some(edge) = edge {
-            made.period = made.repeating(edge as usize, commit)?;
+            made.period = made.repeating(edge as usize, step)?;
         }
         Ok(made)
     }
 
-    /// Measurements of the `commit` rounds from `edge` on, which are made of them as the rounds before are of others.
-    fn repeating(&self, edge: usize, commit: usize) -> Result<u64, StreamError> {
-        let period = self.starts[edge] - self.starts[edge - commit];
-        for (before, round) in (edge - commit..edge).zip(edge..) {
+    /// Measurements of the `step` rounds from `edge` on, which are made of them as the rounds before are of others.
+    fn repeating(&self, edge: usize, step: usize) -> Result<u64, StreamError> {
+        let period = self.starts[edge] - self.starts[edge - step];
+        for (before, round) in (edge - step..edge).zip(edge..) {
             let (one, other) = (self.places(before), self.places(round));
             let alike = one.len() == other.len()
                 && one.zip(other).all(|(one, other)| {
@@ -119,7 +114,7 @@ impl Experiment {
     pub(super) fn in_model(&self, round: u64) -> (usize, u64) {
         let windows = windows(&self.tables);
         let like = windows.in_model(round, self.repeated);
-        (like as usize, ((round - like) / windows.commit as u64).saturating_mul(self.period))
+        (like as usize, ((round - like) / windows.step as u64).saturating_mul(self.period))
     }
 
     /// Rounds of the experiment; `None` if it has no end.
@@ -178,6 +173,12 @@ impl Intake {
         };
         intake.end = intake.next_end();
         intake
+    }
+
+    /// Has other cores decode windows; see [`Stream::helped`].
+    #[must_use]
+    pub fn helped(self, pool: &Pool, cores: usize) -> Self {
+        Self { stream: self.stream.helped(pool, cores), ..self }
     }
 
     /// Takes the next measurements, so many bits, least significant bit first; those behind them do not matter. Decodes the windows
@@ -292,6 +293,11 @@ impl Intake {
         self.stream.flips()
     }
 
+    /// Waits for the windows that other cores decode; see [`Stream::settle`].
+    pub fn settle(&mut self) -> Result<(), StreamError> {
+        self.stream.settle()
+    }
+
     /// Begins anew. Returns how many rounds had arrived that were not decided.
     pub fn reset(&mut self) -> u64 {
         let undecided = match self.stream.reset() {
@@ -303,19 +309,19 @@ impl Intake {
         undecided
     }
 
-    /// Limits the steps of each window; see [`Decoder::within`].
+    /// Limits the steps of each window; see [`Decoder::within`](crate::Decoder::within).
     pub fn set_steps(&mut self, steps: u64) {
-        self.stream.decoders_mut().iter_mut().for_each(|decoder| decoder.set_steps(steps));
+        self.stream.set_steps(steps);
     }
 
     /// The limit on the steps of a window, where there is one.
     pub fn steps(&self) -> Option<u64> {
-        self.stream.decoders().first()?.steps()
+        self.stream.steps()
     }
 
     /// Number of windows that were out of steps since this was made; a reset keeps it.
     pub fn exhausted(&self) -> u64 {
-        self.stream.decoders().iter().map(Decoder::exhausted).sum()
+        self.stream.exhausted()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The errors of a model by rounds, and the models of windows.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use super::WindowError;
 use crate::{
@@ -46,6 +46,19 @@ pub(super) struct Errors {
     all: Vec<Error>,
     /// The errors that begin in each round.
     beginning: Vec<Vec<u32>>,
+}
+
+/// Of a window.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    /// Those of its detectors.
+    pub(super) shown: Range<usize>,
+    /// Those in which the errors begin that it takes: of these the ones that flip one of its detectors.
+    pub(super) taken: Range<usize>,
+    /// Those in which the errors begin that it decides.
+    pub(super) decided: Range<usize>,
+    /// Those beside the ones after `decided` of which others need to know what is decided.
+    pub(super) head: Range<usize>,
 }
 
 pub(super) struct Cut {
@@ -111,7 +124,7 @@ impl Errors {
         })
     }
 
-    /// How many rounds an error can flip detectors of.
+    /// How many rounds, from its first on, an error can flip detectors of; at least 1.
     pub(super) fn span(&self) -> usize {
         self.all.iter().map(|error| error.end - error.first).max().unwrap_or(1)
     }
@@ -130,23 +143,24 @@ impl Errors {
         }
     }
 
-    /// The window of so many rounds that begins with the round `first`, and decides the errors of the first `commit` rounds; those
-    /// of all rounds if the model ends within it.
-    pub(super) fn cut(&self, first: usize, window: usize, commit: usize) -> Cut {
-        let end = self.rounds.len().min(first.saturating_add(window));
-        let is_last = end == self.rounds.len();
-        let decided = if is_last { self.rounds.len() } else { first + commit };
-        let mut of_window: Vec<u32> = self.rounds[first..end].iter().flatten().copied().collect();
+    /// A window.
+    pub(super) fn cut(&self, of: &Rounds) -> Cut {
+        let Rounds { shown, taken, decided, head } = of;
+        let mut of_window: Vec<u32> = self.rounds[shown.clone()].iter().flatten().copied().collect();
         of_window.sort_unstable();
         let local = |detector: &u32| of_window.binary_search(detector).ok().map(|at| at as u32);
-        let mut taken: Vec<u32> = self.beginning[first..end].iter().flatten().copied().collect();
+        let mut taken: Vec<u32> = self.beginning[taken.clone()].iter().flatten().copied().collect();
         taken.sort_unstable();
         let taken: Vec<_> = taken.iter().map(|at| &self.all[*at as usize]).collect();
-        // The detectors that decided errors flip in later rounds, and which observable each is.
-        let is_later = |detector: &&u32| self.places[**detector as usize].0 as usize >= decided;
-        let spanning = taken.iter().filter(|error| error.first < decided && error.end > decided);
+        let taken: Vec<_> = taken.into_iter().filter(|error| error.end > shown.start).collect();
+        // The detectors whose flips by decided errors others need to know, and which observable each is.
+        let is_told = |detector: &&u32| {
+            let round = self.places[**detector as usize].0 as usize;
+            round >= decided.end || head.contains(&round)
+        };
+        let of_decided = taken.iter().filter(|error| decided.contains(&error.first));
         let mut later: BTreeMap<u32, usize> =
-            spanning.flat_map(|error| error.detectors.iter().filter(is_later)).map(|at| (*at, 0)).collect();
+            of_decided.flat_map(|error| error.detectors.iter().filter(is_told)).map(|at| (*at, 0)).collect();
         later.values_mut().enumerate().for_each(|(at, observable)| *observable = self.num_observables + at);
 
         let num_observables = self.num_observables + later.len();
@@ -155,7 +169,7 @@ impl Errors {
         let part = |error: &&Error| {
             let detectors: Vec<u32> = error.detectors.iter().filter_map(local).collect();
             let mut flips = vec![0; bits::words_for(num_observables)];
-            if error.first < decided {
+            if decided.contains(&error.first) {
                 flip(&mut flips, &error.flips);
                 for observable in error.detectors.iter().filter_map(|detector| later.get(detector)) {
                     flips[observable / 64] ^= 1 << (observable % 64);
@@ -178,7 +192,7 @@ impl Errors {
 
         let mut starts = vec![0];
         let mut detectors = Vec::with_capacity(of_window.len());
-        for round in &self.rounds[first..end] {
+        for round in &self.rounds[shown.clone()] {
             detectors.extend(round.iter().filter_map(local));
             starts.push(detectors.len() as u32);
         }
@@ -186,12 +200,15 @@ impl Errors {
             .keys()
             .map(|detector| {
                 let (round, place) = self.places[*detector as usize];
-                (round - first as u32, place)
+                (round - shown.start as u32, place)
             })
             .collect();
         let numbers = [&starts, &detectors].into_iter().flatten().copied();
         let numbers = numbers.chain(later.iter().flat_map(|(round, place)| [*round, *place])).map(u64::from);
-        let key = [later.len() as u64, u64::from(is_last)].into_iter().chain(numbers).chain(keys.into_iter().flatten());
+        let key = [later.len() as u64, u64::from(decided.end == self.rounds.len())]
+            .into_iter()
+            .chain(numbers)
+            .chain(keys.into_iter().flatten());
         Cut { model, key: key.collect(), starts, detectors, later }
     }
 }

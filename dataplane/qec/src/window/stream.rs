@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Windows;
+use super::{Pool, Windows, parallel::Parallel};
 use crate::{
     bits::{self, BitsError},
     decoder::{DecodeError, Decoder, Kind, Tables},
@@ -70,13 +70,13 @@ pub enum StreamError {
     /// The model does not tell what an experiment of this length looks like.
     #[error(
         "the model has {model} rounds; experiments have as many, or, where two windows in its middle are alike, any multiple of \
-         {commit} more, or no end"
+         {step} more, or no end"
     )]
     Rounds {
         /// Rounds of the model.
         model: u64,
-        /// Rounds that a window decides.
-        commit: u64,
+        /// Rounds from one window to the next.
+        step: u64,
     },
 }
 
@@ -85,26 +85,82 @@ pub enum StreamError {
 /// After it is made it allocates nothing.
 #[derive(Debug)]
 pub struct Stream {
-    tables: Arc<Tables>,
-    /// By slice.
-    decoders: Vec<Decoder>,
-    /// Rounds of the experiment; `None` if it has no end.
-    total: Option<u64>,
-    /// How often the periodic window comes in addition; of an experiment without end, for ever.
-    repeated: u64,
-    /// Events of the rounds that a window may know of, the round r at r modulo their number.
-    ring: Vec<u64>,
-    /// Rounds that have arrived.
-    arrived: u64,
-    /// Windows that were decoded.
-    decoded: u64,
-    flips: Vec<u64>,
+    course: Course,
+    order: Order,
     failed: bool,
 }
 
-fn windows(tables: &Tables) -> &Windows {
+/// How far an experiment is.
+#[derive(Debug)]
+pub(super) struct Course {
+    pub(super) tables: Arc<Tables>,
+    /// Rounds of the experiment; `None` if it has no end.
+    pub(super) total: Option<u64>,
+    /// How often the periodic window comes in addition; of an experiment without end, for ever.
+    pub(super) repeated: u64,
+    /// Events of the rounds that windows may know of.
+    pub(super) rows: Rows,
+    /// Rounds that have arrived.
+    pub(super) arrived: u64,
+    /// Observables that the decided errors flip.
+    pub(super) flips: Vec<u64>,
+}
+
+/// A bit for each detector of the last rounds, 64 in a word.
+#[derive(Debug)]
+pub(super) struct Rows {
+    words: Vec<u64>,
+    of_row: usize,
+    count: u64,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// Windows that slide.
+    Sliding {
+        /// By slice.
+        decoders: Vec<Decoder>,
+        /// Windows that were decoded.
+        decoded: u64,
+    },
+    Parallel(Box<Parallel>),
+}
+
+pub(super) fn windows(tables: &Tables) -> &Windows {
     let Kind::Windows(windows) = &tables.kind else { unreachable!("a stream is made of windows") };
     windows
+}
+
+impl Rows {
+    pub(super) fn new(count: usize, of_row: usize) -> Self {
+        Self { words: vec![0; count.max(1) * of_row], of_row, count: count.max(1) as u64 }
+    }
+
+    /// Number of rounds that it holds.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn at(&self, round: u64) -> usize {
+        (round % self.count) as usize * self.of_row
+    }
+
+    pub(super) fn row(&mut self, round: u64) -> &mut [u64] {
+        let at = self.at(round);
+        &mut self.words[at..at + self.of_row]
+    }
+
+    pub(super) fn word(&self, round: u64, at: usize) -> u64 {
+        self.words[self.at(round) + at]
+    }
+
+    pub(super) fn flip(&mut self, round: u64, place: u32) {
+        self.row(round)[place as usize / 64] ^= 1 << (place % 64);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.words.fill(0);
+    }
 }
 
 impl Stream {
@@ -120,34 +176,58 @@ impl Stream {
     pub fn with_rounds(tables: Arc<Tables>, total: Option<u64>) -> Result<Self, StreamError> {
         let Kind::Windows(windows) = &tables.kind else { return Err(StreamError::NoWindows) };
         let repeated = windows.repeats(total)?;
+        let order = match &windows.gaps {
+            None => Order::Sliding {
+                decoders: windows.slices.iter().map(|slice| Decoder::new(slice.tables.clone())).collect(),
+                decoded: 0,
+            },
+            Some(_) => Order::Parallel(Box::new(Parallel::new(windows, None))),
+        };
+        let rows = match &order {
+            Order::Sliding { .. } => windows.reach,
+            Order::Parallel(parallel) => parallel.rows(windows),
+        };
         Ok(Self {
-            decoders: windows.slices.iter().map(|slice| Decoder::new(slice.tables.clone())).collect(),
-            total,
-            repeated,
-            ring: vec![0; windows.reach.max(1) * windows.round_words],
-            arrived: 0,
-            decoded: 0,
-            flips: vec![0; bits::words_for(windows.num_observables).max(1)],
+            course: Course {
+                total,
+                repeated,
+                rows: Rows::new(rows, windows.round_words),
+                arrived: 0,
+                flips: vec![0; bits::words_for(windows.num_observables).max(1)],
+                tables,
+            },
+            order,
             failed: false,
-            tables,
         })
+    }
+
+    /// Has other cores decode windows that are parallel, up to `cores` with this one; nothing of the predictions changes. To be
+    /// called before the first round.
+    #[must_use]
+    pub fn helped(mut self, pool: &Pool, cores: usize) -> Self {
+        if let Order::Parallel(parallel) = &mut self.order {
+            let windows = windows(&self.course.tables);
+            **parallel = Parallel::new(windows, Some((pool, cores)));
+            self.course.rows = Rows::new(parallel.rows(windows), windows.round_words);
+        }
+        self
     }
 
     /// Number of detectors in a round; 0 behind the last one.
     pub fn num_detectors(&self, round: u64) -> usize {
-        let windows = windows(&self.tables);
-        let round = windows.in_model(round, self.repeated);
+        let windows = windows(&self.course.tables);
+        let round = windows.in_model(round, self.course.repeated);
         windows.rounds.get(round as usize).map_or(0, Vec::len)
     }
 
     /// Takes the events of a round, a bit for each of its detectors, in the order of the model, least significant bit first, and
     /// decodes the windows that it completes. Rounds come in order; what is refused changes nothing.
     pub fn round(&mut self, round: u64, events: &[u8]) -> Result<(), StreamError> {
-        let next = self.arrived;
+        let next = self.course.arrived;
         if self.failed {
             return Err(StreamError::Failed);
         }
-        if let Some(total) = self.total.filter(|total| next == *total) {
+        if let Some(total) = self.course.total.filter(|total| next == *total) {
             return Err(StreamError::Ended(total));
         }
         match round {
@@ -156,13 +236,14 @@ impl Stream {
             _ => {}
         }
         bits::check(events, self.num_detectors(round)).map_err(StreamError::Events)?;
-        let row = self.row(round);
-        for (word, bytes) in self.ring[row].iter_mut().zip(events.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word ^= u64::from_le_bytes(whole);
-        }
-        self.arrive().map_err(StreamError::Decode)
+        let taken = self.next_round(|row| {
+            for (word, bytes) in row.iter_mut().zip(events.chunks(8)) {
+                let mut whole = [0; 8];
+                whole[..bytes.len()].copy_from_slice(bytes);
+                *word ^= u64::from_le_bytes(whole);
+            }
+        });
+        taken.map_err(StreamError::Decode)
     }
 
     /// Takes the events of the next round from those of the whole model, and decodes the windows that it completes.
@@ -176,9 +257,32 @@ impl Stream {
 
     /// Takes the next round, whose events `add` adds to a row of words, and decodes the windows that it completes.
     pub(super) fn next_round(&mut self, add: impl FnOnce(&mut [u64])) -> Result<(), DecodeError> {
-        let row = self.row(self.arrived);
-        add(&mut self.ring[row]);
-        self.arrive()
+        // A window that panics leaves it failed as well.
+        self.failed = true;
+        let Self { course, order, .. } = self;
+        if let Order::Parallel(parallel) = order {
+            parallel.make_room(course)?;
+        }
+        add(course.rows.row(course.arrived));
+        course.arrived += 1;
+        match order {
+            Order::Sliding { decoders, decoded } => course.slide(decoders, decoded)?,
+            Order::Parallel(parallel) => parallel.arrive(course)?,
+        }
+        self.failed = false;
+        Ok(())
+    }
+
+    /// Waits for the windows that other cores decode, and helps them. Until then neither [`Stream::flips`] knows of them, nor a failure.
+    pub fn settle(&mut self) -> Result<(), StreamError> {
+        if std::mem::replace(&mut self.failed, true) {
+            return Err(StreamError::Failed);
+        }
+        if let Order::Parallel(parallel) = &mut self.order {
+            parallel.settle(&mut self.course).map_err(StreamError::Decode)?;
+        }
+        self.failed = false;
+        Ok(())
     }
 
     /// Whether a window could not be decoded.
@@ -186,118 +290,92 @@ impl Stream {
         self.failed
     }
 
-    /// Where the events of a round stand.
-    fn row(&self, round: u64) -> std::ops::Range<usize> {
-        let windows = windows(&self.tables);
-        let words = windows.round_words;
-        let at = (round % windows.reach.max(1) as u64) as usize * words;
-        at..at + words
-    }
-
-    fn arrive(&mut self) -> Result<(), DecodeError> {
-        self.arrived += 1;
-        let (window, commit) = (windows(&self.tables).window as u64, windows(&self.tables).commit as u64);
-        while self.decoded < self.count() {
-            let first = self.decoded * commit;
-            let is_last = self.decoded + 1 == self.count();
-            let ready = if is_last { self.total == Some(self.arrived) } else { self.arrived >= first + window };
-            if !ready {
-                break;
-            }
-            // A window that panics leaves it failed as well.
-            self.failed = true;
-            self.decode(first, is_last)?;
-            self.failed = false;
-        }
-        Ok(())
-    }
-
-    /// Number of windows of the experiment.
-    fn count(&self) -> u64 {
-        (windows(&self.tables).plan.len() as u64).saturating_add(self.repeated)
-    }
-
-    /// Decodes the next window, which begins with the round `first`.
-    fn decode(&mut self, first: u64, is_last: bool) -> Result<(), DecodeError> {
-        let tables = self.tables.clone();
-        let windows = windows(&tables);
-        let at = match windows.periodic.map(|at| at as u64).filter(|_| self.repeated > 0) {
-            Some(periodic) if self.decoded > periodic => self.decoded.saturating_sub(self.repeated).max(periodic),
-            _ => self.decoded,
-        };
-        let index = windows.plan[at as usize] as usize;
-        let slice = &windows.slices[index];
-        let decoder = &mut self.decoders[index];
-        let events = decoder.events_mut();
-        events.fill(0);
-        for (round, bounds) in slice.starts.array_windows::<2>().enumerate() {
-            let start = (first as usize + round) % windows.reach.max(1) * windows.round_words;
-            let detectors = &slice.detectors[bounds[0] as usize..bounds[1] as usize];
-            for (detectors, mut word) in detectors.chunks(64).zip(&self.ring[start..]).map(|(of, word)| (of, *word)) {
-                while word != 0 {
-                    let detector = detectors[word.trailing_zeros() as usize];
-                    events[detector as usize / 64] |= 1 << (detector % 64);
-                    word &= word - 1;
-                }
-            }
-        }
-        let flips = decoder.decode_words()?;
-        for (at, word) in flips.iter().enumerate() {
-            let mut word = *word;
-            while word != 0 {
-                let bit = at * 64 + word.trailing_zeros() as usize;
-                word &= word - 1;
-                if let Some(later) = bit.checked_sub(windows.num_observables) {
-                    let (round, place) = slice.later[later];
-                    let row = (first as usize + round as usize) % windows.reach.max(1) * windows.round_words;
-                    self.ring[row + place as usize / 64] ^= 1 << (place % 64);
-                } else {
-                    self.flips[bit / 64] ^= 1 << (bit % 64);
-                }
-            }
-        }
-        let decided = if is_last { self.arrived - first } else { windows.commit as u64 };
-        for round in first..first + decided {
-            let row = self.row(round);
-            self.ring[row].fill(0);
-        }
-        self.decoded += 1;
-        Ok(())
-    }
-
     /// Rounds that have arrived.
     pub fn arrived(&self) -> u64 {
-        self.arrived
+        self.course.arrived
     }
 
     /// Rounds whose errors are decided.
     pub fn decided(&self) -> u64 {
-        match self.total {
-            Some(total) if self.decoded == self.count() => total,
-            _ => self.decoded * windows(&self.tables).commit as u64,
+        let Course { tables, total, repeated, arrived, .. } = &self.course;
+        let windows = windows(tables);
+        match (&self.order, total) {
+            (Order::Sliding { decoded, .. }, Some(total)) if *decoded == windows.count(*repeated) => *total,
+            (Order::Sliding { decoded, .. }, _) => *decoded * windows.step as u64,
+            (Order::Parallel(_), Some(total)) if arrived == total => *total,
+            (Order::Parallel(_), _) => Parallel::decided(windows, *repeated, *arrived),
         }
     }
 
     /// Observables that the decided errors flip, 64 in a word.
     pub fn flips(&self) -> &[u64] {
-        &self.flips
+        &self.course.flips
     }
 
     /// Begins anew. If rounds have arrived that were not decided, that is an error, and the stream begins anew as well.
     pub fn reset(&mut self) -> Result<(), StreamError> {
-        let undecided = self.arrived - self.decided().min(self.arrived);
-        self.ring.fill(0);
-        self.flips.fill(0);
-        (self.arrived, self.decoded, self.failed) = (0, 0, false);
+        let undecided = self.arrived() - self.decided().min(self.arrived());
+        match &mut self.order {
+            Order::Sliding { decoded, .. } => *decoded = 0,
+            Order::Parallel(parallel) => parallel.reset(),
+        }
+        self.course.rows.clear();
+        self.course.flips.fill(0);
+        (self.course.arrived, self.failed) = (0, false);
         if undecided == 0 { Ok(()) } else { Err(StreamError::Undecided(undecided)) }
     }
 
-    /// One decoder for each slice.
-    pub(crate) fn decoders(&self) -> &[Decoder] {
-        &self.decoders
+    /// Limits the steps of each window; see [`Decoder::within`].
+    pub(crate) fn set_steps(&mut self, steps: u64) {
+        match &mut self.order {
+            Order::Sliding { decoders, .. } => decoders.iter_mut().for_each(|decoder| decoder.set_steps(steps)),
+            Order::Parallel(parallel) => parallel.set_steps(steps),
+        }
     }
 
-    pub(crate) fn decoders_mut(&mut self) -> &mut [Decoder] {
-        &mut self.decoders
+    /// The limit on the steps of a window, where there is one.
+    pub(crate) fn steps(&self) -> Option<u64> {
+        match &self.order {
+            Order::Sliding { decoders, .. } => decoders.first()?.steps(),
+            Order::Parallel(parallel) => parallel.steps(),
+        }
+    }
+
+    /// Number of windows that were out of steps since this was made.
+    pub(crate) fn exhausted(&self) -> u64 {
+        match &self.order {
+            Order::Sliding { decoders, .. } => decoders.iter().map(Decoder::exhausted).sum(),
+            Order::Parallel(parallel) => parallel.exhausted(),
+        }
+    }
+}
+
+impl Course {
+    /// Decodes the windows that have arrived whole, one after the other.
+    fn slide(&mut self, decoders: &mut [Decoder], decoded: &mut u64) -> Result<(), DecodeError> {
+        let tables = self.tables.clone();
+        let windows = windows(&tables);
+        let count = windows.count(self.repeated);
+        while *decoded < count {
+            let first = *decoded * windows.step as u64;
+            let is_last = *decoded + 1 == count;
+            let is_whole =
+                if is_last { self.total == Some(self.arrived) } else { self.arrived >= first + windows.window as u64 };
+            if !is_whole {
+                break;
+            }
+            let index = windows.slice(*decoded, self.repeated);
+            let (slice, decoder) = (&windows.slices[index], &mut decoders[index]);
+            slice.load(decoder.events_mut(), |round, at| self.rows.word(first + round, at));
+            let answer = decoder.decode_words()?;
+            // What is decided of later rounds is as if it had not happened.
+            slice.tell(answer, windows.num_observables, &mut self.flips, |round, place| {
+                self.rows.flip(first + round, place);
+            });
+            let decided = if is_last { self.arrived - first } else { windows.step as u64 };
+            (first..first + decided).for_each(|round| self.rows.row(round).fill(0));
+            *decoded += 1;
+        }
+        Ok(())
     }
 }

@@ -9,14 +9,14 @@ use berth_qec::{
     osd::BpOsd,
     relay::RelayBp,
     sparse::{MeasurementMap, SparseMatrix},
-    window::{Arrival, Experiment, Inner, Intake, Sampler, Stream, StreamError, Window, WindowError},
+    window::{Arrival, Experiment, Inner, Intake, Layout, Sampler, Stream, StreamError, Window, WindowError},
 };
 use proptest::prelude::*;
 
 use crate::common::{Random, model, shot};
 
 /// Memory of a repetition code: `checks` detectors in each round; the first qubit is the observable.
-fn memory(checks: usize, rounds: usize, p: f64) -> DetectorErrorModel {
+pub(crate) fn memory(checks: usize, rounds: usize, p: f64) -> DetectorErrorModel {
     let mut text = String::new();
     for round in 0..rounds {
         let detector = |check: usize| format!("D{}", round * checks + check);
@@ -37,10 +37,10 @@ fn memory(checks: usize, rounds: usize, p: f64) -> DetectorErrorModel {
 }
 
 fn windows(window: usize, commit: usize, inner: Inner) -> Algorithm {
-    Algorithm::Window(Window { window, commit, inner })
+    Algorithm::Window(Window { window, commit, layout: Layout::Sliding, inner })
 }
 
-fn decode(decoder: &mut Decoder, events: &[u8]) -> Result<u64, DecodeError> {
+pub(crate) fn decode(decoder: &mut Decoder, events: &[u8]) -> Result<u64, DecodeError> {
     let mut flips = [0; 8];
     decoder.decode(events, &mut flips[..decoder.num_observables().div_ceil(8)])?;
     Ok(u64::from_le_bytes(flips))
@@ -281,7 +281,7 @@ fn what_makes_no_windows() {
     assert_eq!(make(&rates.join("\n"), windows(2, 1, Inner::Mwpm)), ModelError::Window(WindowError::NotAlike));
     let tables = |algorithm| Arc::new(Tables::new(&memory(2, 9, 0.1), algorithm).unwrap());
     assert_eq!(Stream::new(tables(Algorithm::Mwpm)).unwrap_err(), StreamError::NoWindows);
-    let no_such = StreamError::Rounds { model: 9, commit: 2 };
+    let no_such = StreamError::Rounds { model: 9, step: 2 };
     for total in [Some(8), Some(10)] {
         assert_eq!(Stream::with_rounds(tables(windows(4, 2, Inner::Mwpm)), total).unwrap_err(), no_such);
     }
@@ -410,7 +410,7 @@ fn what_makes_no_experiment() {
     let rounds = tables.num_rounds();
     assert_eq!(rounds, Some(12));
     assert_eq!(make(&readings(3, 12), None), Ok(()));
-    assert_eq!(make(&readings(3, 12), Some(13)), Err(StreamError::Rounds { model: 12, commit: 2 }));
+    assert_eq!(make(&readings(3, 12), Some(13)), Err(StreamError::Rounds { model: 12, step: 2 }));
     assert_eq!(make(&readings(3, 11), rounds), Err(StreamError::Map { map: 33, model: 36 }));
     // Round 5 looks back further than round 3, and is no repetition of it.
     let mut flat: Vec<i64> = (0..36).flat_map(|at| [at, -1]).collect();

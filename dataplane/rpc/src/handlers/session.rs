@@ -6,7 +6,7 @@ use berth_qec::{
     Decoder,
     dem::MAX_OBSERVABLES,
     sparse::MeasurementMap,
-    window::{Arrival, Experiment, Intake},
+    window::{Arrival, Experiment, Intake, Pool},
 };
 use berth_wire::rpc::{
     Bits, bits,
@@ -103,10 +103,19 @@ impl Session {
         if map_rows == model { Ok(Self::make(decoder, map)) } else { Err(MapMismatch { map: map_rows, model }) }
     }
 
-    /// A session that decodes windows as measurements arrive, of experiments of the decoder's model.
-    pub fn streaming(decoder: Decoder, experiment: Arc<Experiment>, streaming: Streaming) -> Self {
+    /// A session that decodes windows as measurements arrive, of experiments of the decoder's model. Where windows are parallel, so
+    /// many cores decode them, with this one; the others by `helped`.
+    pub fn streaming(
+        decoder: Decoder,
+        experiment: Arc<Experiment>,
+        streaming: Streaming,
+        helped: Option<(&Pool, usize)>,
+    ) -> Self {
         let early = streaming.early || experiment.rounds().is_none();
         let mut intake = Box::new(Intake::new(experiment));
+        if let Some((pool, cores)) = helped {
+            *intake = intake.helped(pool, cores);
+        }
         if let Some(steps) = decoder.steps() {
             intake.set_steps(steps);
         }
@@ -222,6 +231,10 @@ impl Session {
     fn belongs(&mut self, round: Option<u16>, count: usize) -> Arrival {
         let Input::Rounds { intake, .. } = &mut self.input else { return Arrival::Next };
         if intake.has_ended() && round.is_none_or(|round| round == 0) {
+            if intake.settle().is_err() {
+                // The next measurements fail.
+                return Arrival::Next;
+            }
             flip(&mut self.corrections, intake.flips());
             intake.reset();
         }
@@ -280,6 +293,7 @@ impl Session {
         if request.return_size as i64 <= 0 {
             return Err(status::BAD_REQUEST.into());
         }
+        self.settle();
         if self.state == State::Failed {
             return Err(status::INTERNAL_ERROR.into());
         }
@@ -304,6 +318,18 @@ impl Session {
             self.state = State::Collecting;
         }
         Ok(len)
+    }
+
+    /// Waits for windows that other cores decode, and fails if one cannot be decoded.
+    fn settle(&mut self) {
+        let before = std::mem::replace(&mut self.state, State::Failed);
+        let settled = match &mut self.input {
+            Input::Rounds { intake, .. } if before != State::Failed => intake.settle().is_ok(),
+            _ => true,
+        };
+        if settled {
+            self.state = before;
+        }
     }
 
     /// Handles `reset_decoder`: clears everything.
