@@ -7,8 +7,8 @@
 FOLDER has sets that `make_shots.py` made there. With distances, only their sets in FOLDER are decoded, of every noise that is there;
 with `--correlated` in two passes.
 
-`mean_ns` and `shots_per_s` are of `decode_batch` over a whole set; the percentiles are of single `decode` calls, which
-carry the cost of a Python call each. `build_ms` is from the file of the model to the decoder, `four_kib` what four of them hold.
+`mean_ns` and `shots_per_s` are of `decode_batch` over a whole set; pymatching_decode.cc times single decodes. `build_ms` is from the
+file of the model to the decoder, `four_kib` what four of them hold.
 """
 
 import json
@@ -75,14 +75,6 @@ for distance, models, data in SETS:
             batch()
         mean = (time.perf_counter_ns() - started) / ROUNDS / shots
 
-        singles = numpy.unpackbits(packed, axis=1, bitorder="little")[:, :detectors]
-        times = []
-        for _ in range(ROUNDS):
-            for events in singles:
-                started = time.perf_counter_ns()
-                matching.decode(events, enable_correlations=CORRELATED)
-                times.append(time.perf_counter_ns() - started)
-        p50, p99, p999, p9999 = numpy.percentile(times, (50, 99, 99.9, 99.99))
         print(
             json.dumps(
                 {
@@ -93,10 +85,6 @@ for distance, models, data in SETS:
                     "build_ms": round(built, 3),
                     "four_kib": held,
                     "shots": shots,
-                    "p50_ns": round(p50),
-                    "p99_ns": round(p99),
-                    "p999_ns": round(p999),
-                    "p9999_ns": round(p9999),
                     "mean_ns": round(mean),
                     "shots_per_s": round(1e9 / mean),
                     "agreement": float((predicted == recorded).mean()),

@@ -152,9 +152,31 @@ fn installed(package: &str) -> bool {
     query.stderr(Stdio::null()).output().is_ok_and(|out| out.stdout == b"installed")
 }
 
+/// Stim and `PyMatching`.
+const PYMATCHING: [&str; 2] = ["stim==1.16.0", "pymatching==2.4.0"];
+
 /// A Python with Stim and `PyMatching`, the reference decoder.
 pub(crate) fn python() -> Result<PathBuf> {
-    venv("venv", &["stim==1.16.0", "pymatching==2.4.0"])
+    venv("venv", &PYMATCHING)
+}
+
+/// The folders of their sources in C++, `PyMatching`'s first, fetched once under `target/`.
+pub(crate) fn pymatching_sources() -> Result<[PathBuf; 2]> {
+    let python = python()?;
+    let folder = Path::new("target/pymatching");
+    let source = |wanted: &str| -> Result<PathBuf> {
+        let name = wanted.replace("==", "-");
+        if !folder.join(&name).exists() {
+            eprintln!("fetching the sources of {name} to {}", folder.display());
+            let pip =
+                ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "pymatching,stim", wanted, "--dest"];
+            run(cmd(&python.to_string_lossy(), pip).arg(folder))?;
+            run(cmd("tar", ["xzf", &format!("{name}.tar.gz")]).current_dir(folder))?;
+        }
+        Ok(folder.join(name).join("src"))
+    };
+    let [stim, pymatching] = PYMATCHING;
+    Ok([source(pymatching)?, source(stim)?])
 }
 
 /// A Python with another relay belief propagation.

@@ -1,20 +1,27 @@
-//! Times windows beside whole matching on the same experiments of `surface_d7_p5e-3`: one core, one JSON line.
+//! Times windows beside whole matching on the same experiments of a surface code: one core, a JSON line for each length.
 //!
-//! `cargo run --release -p berth-qec --example window_bench [EXPERIMENTS [ROUNDS]]`
+//! `cargo run --release -p berth-qec --example window_bench [EXPERIMENTS [ROUNDS[,ROUNDS]... [MODEL]]]`
 //!
-//! EXPERIMENTS (default 2500) of ROUNDS rounds (default 402; 30 and a multiple of 6) are drawn and decoded, whole and in windows
-//! of 14 rounds that decide 6. `ns_a_round` is of whole experiments; `window_ns` of the rounds that complete a window; `last_ns` of the last
-//! round, to the answer.
+//! EXPERIMENTS (default 2500) of ROUNDS rounds (default 402; each 30 and a multiple of 6) are drawn and decoded, whole and in windows
+//! of 14 rounds that decide 6; of longer ones fewer, as many rounds as of the first ROUNDS. MODEL (default surface_d7_p5e-3) is one of
+//! Stim's with a loop of two rounds. `ns_a_round` is of whole experiments; `window_ns` of the rounds that complete a window; `last_ns` of
+//! the last round, to the answer. `whole` and `agree` are null where a model may not have so many rounds.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use std::{fs, hint::black_box, path::Path, sync::Arc, time::Instant};
+use std::{
+    fs,
+    hint::black_box,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use anyhow::{Context, Result, ensure};
 use berth_qec::{
     Algorithm, Decoder, Tables,
-    dem::DetectorErrorModel,
+    dem::{DemError, DetectorErrorModel},
     sparse::MeasurementMap,
     window::{Experiment, Inner, Layout, Sampler, Stream, Window},
 };
@@ -29,31 +36,54 @@ const COMMIT: u64 = 6;
 const MODEL_ROUNDS: u64 = 30;
 
 fn main() -> Result<()> {
-    let number = |at, usual| std::env::args().nth(at).map_or(Ok(usual), |text| text.parse::<u64>());
-    let (experiments, rounds) = (number(1, 2500).context("EXPERIMENTS")?, number(2, 402).context("ROUNDS")?);
-    ensure!(
-        rounds >= MODEL_ROUNDS && (rounds - MODEL_ROUNDS).is_multiple_of(COMMIT),
-        "ROUNDS is 30 and a multiple of 6"
-    );
-    let (whole, part) = (model(rounds)?, model(MODEL_ROUNDS)?);
-    let mut matching = Decoder::from_model(&whole, Algorithm::Mwpm)?;
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let experiments = args.first().map_or(Ok(2500), |text| text.parse::<u64>()).context("EXPERIMENTS")?;
+    let lengths = args.get(1).map_or("402", String::as_str).split(',').map(str::parse::<u64>);
+    let lengths = lengths.collect::<Result<Vec<_>, _>>().context("ROUNDS")?;
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/decoders/surface_d7_p5e-3.dem");
+    let path = args.get(2).map_or_else(usual, PathBuf::from);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let part = model(&text, MODEL_ROUNDS)?;
     let window =
         Window { window: WINDOW as usize, commit: COMMIT as usize, layout: Layout::Sliding, inner: Inner::Mwpm };
     let tables = Arc::new(Tables::new(&part, Algorithm::Window(window))?);
+    for &rounds in &lengths {
+        ensure!(
+            rounds >= MODEL_ROUNDS && (rounds - MODEL_ROUNDS).is_multiple_of(COMMIT),
+            "ROUNDS is 30 and a multiple of 6"
+        );
+        let whole = model(&text, rounds).ok();
+        let matching = whole.map(|whole| Decoder::from_model(&whole, Algorithm::Mwpm)).transpose()?;
+        let experiments = (experiments * lengths[0]).div_ceil(rounds);
+        println!("{}", measure(&part, &tables, matching, experiments, rounds)?);
+    }
+    Ok(())
+}
+
+fn measure(
+    part: &DetectorErrorModel,
+    tables: &Arc<Tables>,
+    mut matching: Option<Decoder>,
+    experiments: u64,
+    rounds: u64,
+) -> Result<serde_json::Value> {
     let mut stream = Stream::with_rounds(tables.clone(), Some(rounds))?;
     let map = MeasurementMap::identity(part.num_detectors());
-    let experiment = Arc::new(Experiment::new(tables, &map, Some(rounds))?);
-    ensure!(experiment.measurements_before(rounds) == whole.num_detectors() as u64, "both have the same detectors");
-
+    let experiment = Arc::new(Experiment::new(tables.clone(), &map, Some(rounds))?);
+    let detectors = experiment.measurements_before(rounds) as usize;
+    if let Some(matching) = &matching {
+        ensure!(detectors == matching.num_detectors(), "both have the same detectors");
+    }
     let mut random = Random(1);
+    let mut sampler = Sampler::new(experiment.clone(), part)?;
     let [mut whole_ns, mut windows_ns, mut agree] = [0, 0, 0];
     let mut wrong = [0, 0];
     let mut window_ns = Histogram::<u64>::new(3)?;
     let mut last_ns = Histogram::<u64>::new(3)?;
     for _ in 0..experiments {
-        let mut sampler = Sampler::new(experiment.clone(), &part)?;
+        sampler.restart();
         let mut drawn = Vec::with_capacity(rounds as usize);
-        let mut events = vec![0_u8; whole.num_detectors().div_ceil(8)];
+        let mut events = vec![0_u8; detectors.div_ceil(8)];
         let mut at = 0;
         while let Some(words) = sampler.round(|p| random.happens(p)) {
             let count = experiment.num_detectors(drawn.len() as u64);
@@ -67,9 +97,11 @@ fn main() -> Result<()> {
         let truth = sampler.flips()[0];
 
         let mut flips = [0; 1];
-        let start = Instant::now();
-        matching.decode(black_box(&events), &mut flips)?;
-        whole_ns += start.elapsed().as_nanos() as u64;
+        if let Some(matching) = &mut matching {
+            let start = Instant::now();
+            matching.decode(black_box(&events), &mut flips)?;
+            whole_ns += start.elapsed().as_nanos() as u64;
+        }
 
         let _ = stream.reset();
         let begin = Instant::now();
@@ -95,25 +127,21 @@ fn main() -> Result<()> {
     }
     let all = (experiments * rounds) as f64;
     let quantiles = |of: &Histogram<u64>| json!({ "p50": of.value_at_quantile(0.5), "p99": of.value_at_quantile(0.99), "longest": of.max() });
-    println!(
-        "{}",
-        json!({
-            "experiments": experiments,
-            "rounds": rounds,
-            "whole": { "errors": wrong[0], "ns_a_round": whole_ns as f64 / all },
-            "windows": { "errors": wrong[1], "ns_a_round": windows_ns as f64 / all },
-            "agree": agree,
-            "window_ns": quantiles(&window_ns),
-            "last_ns": quantiles(&last_ns),
-        })
-    );
-    Ok(())
+    let whole = json!({ "errors": wrong[0], "ns_a_round": whole_ns as f64 / all });
+    Ok(json!({
+        "experiments": experiments,
+        "rounds": rounds,
+        "whole": matching.as_ref().map(|_| whole),
+        "windows": { "errors": wrong[1], "ns_a_round": windows_ns as f64 / all },
+        "agree": matching.as_ref().map(|_| agree),
+        "window_ns": quantiles(&window_ns),
+        "last_ns": quantiles(&last_ns),
+    }))
 }
 
-/// The memory of so many rounds: the model's loop is of two.
-fn model(rounds: u64) -> Result<DetectorErrorModel> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/decoders/surface_d7_p5e-3.dem");
-    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let text = text.replace("\nrepeat 2 {\n", &format!("\nrepeat {} {{\n", (rounds - 4) / 2));
-    Ok(DetectorErrorModel::parse(&text)?)
+/// The memory of so many rounds: all but four of them are of the model's loop.
+fn model(text: &str, rounds: u64) -> Result<DetectorErrorModel, DemError> {
+    let (before, repeat) = text.split_once("\nrepeat ").unwrap_or((text, ""));
+    let body = repeat.trim_start_matches(|c: char| c.is_ascii_digit());
+    DetectorErrorModel::parse(&format!("{before}\nrepeat {}{body}", (rounds - 4) / 2))
 }

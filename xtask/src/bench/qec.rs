@@ -1,6 +1,6 @@
 //! Decoders beside those of others, on the same shots and one core each: `cargo xtask bench qec`.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -30,6 +30,8 @@ pub(super) struct Scale {
     propagated: &'static str,
     /// Experiments that windows decode.
     experiments: &'static str,
+    /// The shortest experiments that windows decode at d = 31.
+    long: &'static str,
 }
 
 pub(super) const WHOLE: Scale = Scale {
@@ -40,32 +42,36 @@ pub(super) const WHOLE: Scale = Scale {
     folder: "target/bench/qec",
     propagated: "300",
     experiments: "1000",
+    long: "100",
 };
 
 /// Whether everything runs, in a minute or two; its figures mean nothing.
 pub(super) const QUICK: Scale = Scale {
     turns: 1,
-    sets: &["3:100", "5:100", "13:20@5e-3"],
+    sets: &["3:100", "5:100", "13:20@5e-3", "31:20@1e-3"],
     correlated: &["5"],
     tail: ["11:100@5e-3", "1"],
     folder: "target/bench/qec-quick",
     propagated: "10",
     experiments: "10",
+    long: "1",
 };
 
 pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
-    let &Scale { turns, sets, correlated: both, tail: [longest, times], folder, propagated, experiments } = scale;
+    let &Scale { turns, sets, correlated: both, tail: [longest, times], folder, propagated, experiments, long } = scale;
     let python = setup::python()?.to_string_lossy().into_owned();
     let [shots, tail_shots] = ["shots", "tail"].map(|what| format!("{folder}-{what}"));
     make(&python, &shots, sets)?;
     make(&python, &tail_shots, &[longest])?;
     let decode = build::example("berth-qec", "decode_bench")?;
+    let singles = Sides { ours: vec![decode.clone()], theirs: vec![singles()?] };
     let sides = Sides { ours: vec![decode], theirs: vec![python, "perf/baselines/pymatching_decode.py".into()] };
     let distances: Vec<_> = sets.iter().map(|set| distance(set)).collect();
-    let of_sets = sides.turns(turns, &[&["1", &shots], &distances[..]].concat())?;
+    let all = [&["1", &shots], &distances[..]].concat();
+    let of_sets = sides.turns(turns, &all)?;
     let mut rows = Vec::new();
-    for ((distance, p), turns) in &of_sets {
-        rows.push(matching(*distance, *p, turns)?);
+    for (single, ((distance, p), turns)) in singles.turns(1, &all)?.values().zip(&of_sets) {
+        rows.push(matching(*distance, *p, turns, theirs(single, "p50_ns")?)?);
     }
     for ((distance, p), turns) in sides.turns(turns, &[&["--correlated", "1", &shots], both].concat())? {
         rows.push(correlated(distance, p, &turns)?);
@@ -73,13 +79,17 @@ pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
     if let Some(turns) = of_sets.get(&(13, 5)) {
         rows.extend(built(turns)?);
     }
-    for turns in sides.turns(1, &[times, &tail_shots, distance(longest)])?.values() {
-        rows.push(tail(turns)?);
+    let longest = [times, &tail_shots, distance(longest)];
+    let within =
+        lines(&output(&mut pinned(&singles.ours, &[&[&*format!("--budget-us={BUDGET_US}")], &longest[..]].concat()))?)?;
+    for (turns, within) in singles.turns(1, &longest)?.values().zip(&within) {
+        rows.extend(tail(turns, within)?);
     }
     for (other, python) in [(&RELAY, setup::relay()?), (&LDPC, setup::ldpc()?)] {
         rows.extend(beside(other, &python.to_string_lossy(), turns, propagated)?);
     }
     rows.extend(windows(turns, experiments)?);
+    rows.extend(lengths(turns, long, &format!("{shots}/surface_d31.dem"))?);
     Ok(rows)
 }
 
@@ -98,6 +108,22 @@ fn make(python: &str, folder: &str, sets: &[&str]) -> Result<()> {
     if missing.is_empty() { Ok(()) } else { run(cmd(python, ["perf/data/make_shots.py", folder]).args(missing)) }
 }
 
+/// The program of `PyMatching`'s single decodes.
+fn singles() -> Result<String> {
+    let (source, binary) = ("perf/baselines/pymatching_decode.cc", "target/bench/pymatching_decode");
+    let mut compile = cmd("g++", ["-std=c++20", "-O3", "-march=native", "-ffunction-sections", "-Wl,--gc-sections"]);
+    for sources in setup::pymatching_sources()? {
+        compile.arg("-I").arg(sources);
+    }
+    run(compile.args(["-o", binary, source]))?;
+    Ok(binary.into())
+}
+
+/// A program on the core of measurements.
+fn pinned(program: &[String], args: &[&str]) -> Command {
+    cmd("taskset", ["-c", CPU].into_iter().chain(program.iter().map(String::as_str)).chain(args.iter().copied()))
+}
+
 /// What each side printed of a set, in one turn.
 type Turn = (Value, Value);
 
@@ -110,10 +136,7 @@ struct Sides {
 impl Sides {
     /// By distance and probability in units of 0.1 %.
     fn turns(&self, turns: usize, args: &[&str]) -> Result<BTreeMap<(u64, u64), Vec<Turn>>> {
-        let take = |program: &[String]| {
-            let program = program.iter().map(String::as_str).chain(args.iter().copied());
-            lines(&output(&mut cmd("taskset", ["-c", CPU].into_iter().chain(program)))?)
-        };
+        let take = |program: &[String]| lines(&output(&mut pinned(program, args))?);
         let mut sets = BTreeMap::<_, Vec<Turn>>::new();
         for turn in 0..turns {
             let (ours, theirs) = in_turn(turn, || take(&self.ours), || take(&self.theirs))?;
@@ -128,11 +151,16 @@ impl Sides {
     }
 }
 
-/// The medians of a figure.
-fn of(turns: &[Turn], key: &str) -> Result<[f64; 2]> {
-    let ours = turns.iter().map(|(ours, _)| number(ours, key)).collect::<Result<Vec<_>>>()?;
-    let theirs = turns.iter().map(|(_, theirs)| number(theirs, key)).collect::<Result<Vec<_>>>()?;
-    Ok([median(ours.into_iter()), median(theirs.into_iter())])
+/// The median of a figure of ours.
+fn ours(turns: &[Turn], key: &str) -> Result<f64> {
+    let figures = turns.iter().map(|(ours, _)| number(ours, key)).collect::<Result<Vec<_>>>()?;
+    Ok(median(figures.into_iter()))
+}
+
+/// The median of a figure of theirs.
+fn theirs(turns: &[Turn], key: &str) -> Result<f64> {
+    let figures = turns.iter().map(|(_, theirs)| number(theirs, key)).collect::<Result<Vec<_>>>()?;
+    Ok(median(figures.into_iter()))
 }
 
 fn pairs(turns: &[Turn], figure: impl Fn(&Value) -> Result<f64>) -> Result<Vec<Pair>> {
@@ -140,17 +168,17 @@ fn pairs(turns: &[Turn], figure: impl Fn(&Value) -> Result<f64>) -> Result<Vec<P
     turns.iter().map(pair).collect()
 }
 
-/// Single shots of ours beside a batch of theirs, which is without the cost of a call from Python for each.
-fn matching(distance: u64, p: u64, turns: &[Turn]) -> Result<Row> {
-    let ([p50, single], [p99, _]) = (of(turns, "p50_ns")?, of(turns, "p99_ns")?);
-    let [agrees, _] = of(turns, "agreement")?;
+/// Single shots of ours beside a batch of theirs, which is without the cost of a call from Python for each; `single` is the
+/// median of theirs without Python.
+fn matching(distance: u64, p: u64, turns: &[Turn], single: f64) -> Result<Row> {
+    let (p50, p99, agrees) = (ours(turns, "p50_ns")?, ours(turns, "p99_ns")?, ours(turns, "agreement")?);
     Ok(Row {
         case: format!(
             "mwpm d = {distance}, p = {:.1} %, single shots, mean; p50 {p50:.0} ns, p99 {p99:.0} ns, agrees {:.2} %",
             p as f64 / 10.0,
             100.0 * agrees
         ),
-        baseline: format!("PyMatching decode_batch, mean; decode from Python, p50 {single:.0} ns"),
+        baseline: format!("PyMatching decode_batch, mean; single shots in C++, p50 {single:.0} ns"),
         unit: "ns",
         reach: Reach::AtMost(if distance <= 9 { 0.5 } else { 1.0 }),
         pairs: pairs(turns, |line| number(line, "mean_ns"))?,
@@ -159,9 +187,10 @@ fn matching(distance: u64, p: u64, turns: &[Turn]) -> Result<Row> {
 
 /// The same in two passes.
 fn correlated(distance: u64, p: u64, turns: &[Turn]) -> Result<Row> {
-    let ([p50, _], [p99, _]) = (of(turns, "p50_ns")?, of(turns, "p99_ns")?);
-    let ([agrees, _], [shots, _]) = (of(turns, "agreement")?, of(turns, "shots")?);
-    let [errors, their_errors] = of(turns, "logical_errors")?;
+    let (p50, p99) = (ours(turns, "p50_ns")?, ours(turns, "p99_ns")?);
+    let (agrees, shots) = (ours(turns, "agreement")?, ours(turns, "shots")?);
+    let [errors, their_errors] = [ours, theirs].map(|of| of(turns, "logical_errors"));
+    let (errors, their_errors) = (errors?, their_errors?);
     Ok(Row {
         case: format!(
             "correlated_mwpm d = {distance}, p = {:.1} %, mean; p50 {p50:.0} ns, p99 {p99:.0} ns, agrees {:.2} %, \
@@ -178,7 +207,7 @@ fn correlated(distance: u64, p: u64, turns: &[Turn]) -> Result<Row> {
 
 /// What it takes to have decoders.
 fn built(turns: &[Turn]) -> Result<[Row; 2]> {
-    let [took, _] = of(turns, "build_ms")?;
+    let took = ours(turns, "build_ms")?;
     Ok([
         Row {
             case: "build of a decoder, d = 13, p = 0.5 %, from the text of the model".into(),
@@ -197,16 +226,50 @@ fn built(turns: &[Turn]) -> Result<[Row; 2]> {
     ])
 }
 
-/// How much longer the longest decodes take than most.
-fn tail(turns: &[Turn]) -> Result<Row> {
-    let ([p50, their_p50], [p9999, their_p9999]) = (of(turns, "p50_ns")?, of(turns, "p9999_ns")?);
-    Ok(Row {
-        case: format!("mwpm d = 11, p = 0.5 %, p99.99 / p50 of 10^6 decodes: {p9999:.0} ns / {p50:.0} ns"),
-        baseline: format!("PyMatching decode, each with a call from Python: {their_p9999:.0} ns / {their_p50:.0} ns"),
-        unit: "x",
-        reach: Reach::Printed,
-        pairs: pairs(turns, |line| Ok(number(line, "p9999_ns")? / number(line, "p50_ns")?))?,
-    })
+/// A limit that ends the longest decodes of the tail: `budget_us` of a function.
+const BUDGET_US: u64 = 100;
+
+/// How much longer the longest decodes take than most, in the limit of steps that decoders have unless told otherwise, and `within`
+/// a lower one. A decode may be longer than its limit by what the host took from it: not each time that the shot is decoded.
+fn tail(turns: &[Turn], within: &Value) -> Result<[Row; 2]> {
+    let whose = |of: fn(&[Turn], &str) -> Result<f64>| -> Result<String> {
+        let [p50, p9999, own] = ["p50_ns", "p9999_ns", "own_p9999_ns"].map(|key| of(turns, key));
+        Ok(format!("{:.0} ns / {:.0} ns; p99.99 of the least time of each shot {:.0} ns", p9999?, p50?, own?))
+    };
+    let over = |line: &Value| -> Result<(String, Reach)> {
+        let [budget, over, own] = ["budget_us", "over", "over_own"].map(|key| number(line, key));
+        let (budget, over, own) = (budget?, over?, own?);
+        let text = format!("more than 2 us over its {budget} us: {over} decodes, {own} shots each time");
+        Ok((text, Reach::Other("no shot over it each time".into(), own == 0.0)))
+    };
+    let (ours_of, theirs_of) = turns.first().context("no turns")?;
+    let ((text, reach), (text_within, reach_within)) = (over(ours_of)?, over(within)?);
+    let [errors, exhausted] = ["logical_errors", "exhausted"].map(|key| number(within, key));
+    let case = "mwpm d = 11, p = 0.5 %, p99.99 / p50 of 10^6 decodes";
+    let row = |case, baseline, reach, ours: &Value, theirs: &Value| -> Result<Row> {
+        let ratio = |line| Ok::<_, anyhow::Error>(number(line, "p9999_ns")? / number(line, "p50_ns")?);
+        let pairs = vec![Pair { state: String::new(), ours: ratio(ours)?, theirs: ratio(theirs)? }];
+        Ok(Row { case, baseline, unit: "x", reach, pairs })
+    };
+    Ok([
+        row(
+            format!("{case}: {}; {text}", whose(ours)?),
+            format!("PyMatching, single shots in C++: {}", whose(theirs)?),
+            reach,
+            ours_of,
+            theirs_of,
+        )?,
+        row(
+            format!(
+                "{case}, budget_us = {BUDGET_US}: {text_within}; {} shots by union-find, {} errors",
+                exhausted?, errors?
+            ),
+            format!("without; {} errors", number(ours_of, "logical_errors")?),
+            reach_within,
+            within,
+            ours_of,
+        )?,
+    ])
 }
 
 /// Decoders of others that a script of `perf/baselines` runs on the shots of `relay_bench`. Both print tables.
@@ -292,6 +355,9 @@ fn beside(other: &Other, python: &str, turns: usize, shots: &str) -> Result<Vec<
     models.into_iter().map(row).collect()
 }
 
+/// Rounds of experiments at d = 31, of which a model may have the first alone whole.
+const LENGTHS: [&str; 4] = ["30", "300", "3000", "10002"];
+
 /// Windows beside whole matching, on the same experiments.
 fn windows(turns: usize, experiments: &str) -> Result<Vec<Row>> {
     let bench = build::example("berth-qec", "window_bench")?;
@@ -334,6 +400,39 @@ fn windows(turns: usize, experiments: &str) -> Result<Vec<Row>> {
             [["last_ns", "p50"], ["window_ns", "p50"]],
         )?,
     ])
+}
+
+/// Windows in experiments of rising length: what a round takes does not depend on it.
+fn lengths(turns: usize, experiments: &str, model: &str) -> Result<Vec<Row>> {
+    let bench = [build::example("berth-qec", "window_bench")?];
+    let row = |length: &str, baseline: &str, reach| Row {
+        case: format!("window of 14 rounds that decides 6, d = 31, p = 0.1 %, a round of {length}, mean"),
+        baseline: baseline.into(),
+        unit: "ns",
+        reach,
+        pairs: Vec::new(),
+    };
+    let [short, middle, long, longest] = LENGTHS;
+    let of_middle = format!("a round of {middle}");
+    let mut rows = vec![
+        row(short, "whole matching", Reach::Printed),
+        row(long, &of_middle, Reach::AtMost(1.1)),
+        row(longest, &of_middle, Reach::AtMost(1.1)),
+    ];
+    for _ in 0..turns {
+        let printed = lines(&output(&mut pinned(&bench, &[experiments, &LENGTHS.join(","), model]))?)?;
+        let figure = |at: usize, of: &str| number(&printed[at][of], "ns_a_round");
+        let middle = figure(1, "windows")?;
+        let pairs = [
+            (figure(0, "windows")?, figure(0, "whole")?),
+            (figure(2, "windows")?, middle),
+            (figure(3, "windows")?, middle),
+        ];
+        for (row, (ours, theirs)) in rows.iter_mut().zip(pairs) {
+            row.pairs.push(Pair { state: String::new(), ours, theirs });
+        }
+    }
+    Ok(rows)
 }
 
 /// A line of such a table.

@@ -19,6 +19,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("dpkg-shlibdeps", "dpkg-dev"),
     ("ethtool", "ethtool"),
     ("fi_pingpong", "libfabric-bin"),
+    ("g++", "g++"),
     ("git", "git"),
     ("ip", "iproute2"),
     ("iperf3", "iperf3"),

@@ -67,6 +67,13 @@ impl Sampler {
         Some(&self.drawn)
     }
 
+    /// Goes back to the beginning, of another experiment.
+    pub fn restart(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.fill(0));
+        self.flips.fill(0);
+        self.next = 0;
+    }
+
     /// Observables that the errors so far have flipped, 64 in a word.
     pub fn flips(&self) -> &[u64] {
         &self.flips

@@ -434,6 +434,7 @@ fn sampled_rounds_are_those_of_a_longer_model() {
     let tables = Arc::new(Tables::new(&short, windows(6, 3, Inner::Lut { depth: 1 })).unwrap());
     let identity = MeasurementMap::identity(short.num_detectors());
     let experiment = Arc::new(Experiment::new(tables, &identity, Some(46)).unwrap());
+    let mut sampler = Sampler::new(experiment, &short).unwrap();
     for least in [0.0, 0.031, 0.1, 0.2] {
         let (mut events, mut flips) = (vec![false; long.num_detectors()], 0);
         for mechanism in long.mechanisms().filter(|mechanism| mechanism.probability() >= least) {
@@ -442,7 +443,6 @@ fn sampled_rounds_are_those_of_a_longer_model() {
                 flips ^= part.observables;
             }
         }
-        let mut sampler = Sampler::new(experiment.clone(), &short).unwrap();
         for round in 0..46 {
             let drawn = sampler.round(|probability| probability >= least).unwrap();
             let drawn: Vec<bool> = (0..70).map(|at| drawn[at / 64] >> (at % 64) & 1 != 0).collect();
@@ -450,5 +450,9 @@ fn sampled_rounds_are_those_of_a_longer_model() {
         }
         assert_eq!(sampler.flips(), [flips]);
         assert_eq!(sampler.round(|_| true), None);
+        // Nothing is left of an experiment that was given up.
+        sampler.restart();
+        (0..20).for_each(|_| _ = sampler.round(|probability| probability < 0.1).unwrap());
+        sampler.restart();
     }
 }
