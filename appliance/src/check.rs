@@ -10,7 +10,7 @@ use berth_ports::{KernelNvme, Nvme, Rdma, Sriov, nvme::Auth, sriov::Card};
 use berth_qec::{
     Algorithm,
     osd::{BpOsd, Statistics},
-    relay::RelayBp,
+    relay::{Arithmetic, RelayBp},
     window::{Layout, Window},
 };
 
@@ -70,8 +70,12 @@ fn describe_algorithm(algorithm: Algorithm) -> String {
         Algorithm::CorrelatedMwpm => "correlated_mwpm".to_string(),
         Algorithm::Lut { depth } => format!("lut of depth {depth}"),
         Algorithm::MultiErrorLut { depth } => format!("multi_error_lut of depth {depth}"),
-        Algorithm::RelayBp(RelayBp { relays, legs, iterations, .. }) => {
-            format!("relay_bp of {relays} relays, {legs} legs of {iterations} iterations")
+        Algorithm::RelayBp(RelayBp { relays, legs, iterations, arithmetic, .. }) => {
+            let arithmetic = match arithmetic {
+                Arithmetic::Fixed16 => "fixed point",
+                Arithmetic::Float64 => "floating point",
+            };
+            format!("relay_bp of {relays} relays, {legs} legs of {iterations} iterations, {arithmetic}")
         }
         Algorithm::BpOsd(BpOsd { iterations, statistics, order, .. }) => {
             let statistics = match statistics {

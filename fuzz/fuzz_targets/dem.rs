@@ -8,7 +8,7 @@ use berth_qec::{
     Algorithm, Decoder, Tables,
     dem::DetectorErrorModel,
     osd::{BpOsd, Schedule, Statistics},
-    relay::RelayBp,
+    relay::{Arithmetic, RelayBp},
     sparse::MeasurementMap,
     window::{Experiment, Inner, Intake, Layout, Pool, Window},
 };
@@ -19,7 +19,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if model.num_detectors() > 64 || model.mechanisms().len() > 256 {
         return;
     }
-    let relay = RelayBp { relays: 2, legs: 2, iterations: 5, seed: 0 };
+    let relay = RelayBp { relays: 2, legs: 2, iterations: 5, seed: 0, arithmetic: Arithmetic::Fixed16 };
     let osd = BpOsd { schedule: Schedule::Serial, iterations: 5, statistics: Statistics::Ordered, order: 3 };
     let lsd = BpOsd { statistics: Statistics::Localized, ..osd };
     let window = |layout, inner| Algorithm::Window(Window { window: 3, commit: 2, layout, inner });

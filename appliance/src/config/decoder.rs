@@ -10,7 +10,7 @@ use berth_qec::{
     Algorithm, Tables,
     dem::DetectorErrorModel,
     osd::{BpOsd, Schedule, Statistics},
-    relay::RelayBp,
+    relay::{Arithmetic, RelayBp},
     sparse::{MeasurementMap, SparseMatrix},
     window::{Experiment, Inner, Layout, Window},
 };
@@ -192,6 +192,7 @@ fn parameters(t: &mut Table<'_, '_>, algorithm: Inner) -> Inner {
             legs: t.number("legs") as usize,
             iterations: t.number("iterations") as usize,
             seed: t.number("seed"),
+            arithmetic: t.chosen("arithmetic", &[("fixed16", Arithmetic::Fixed16), ("float64", Arithmetic::Float64)]),
         }),
         Inner::BpOsd(_) => Inner::BpOsd(BpOsd {
             schedule: t.chosen("schedule", &[("serial", Schedule::Serial), ("parallel", Schedule::Parallel)]),

@@ -279,7 +279,7 @@ fn check_device(
         };
         if let Some(Decoder { name, .. }) = lacking {
             let message = format_args!(
-                "port \"{port}\" runs it on a GPU, and decoder \"{name}\" runs on CPUs alone: lut and relay_bp run on GPUs, \
+                "port \"{port}\" runs it on a GPU, and decoder \"{name}\" runs on CPUs alone: lut and relay_bp in fixed point run on GPUs, \
                  with up to 64 observables"
             );
             return t.sink().wrong(handler, message);

@@ -28,7 +28,7 @@ use super::{
     reload::{ProgramSlot, ProgramSlots},
     service,
 };
-use crate::config::{Binding, Config, Hip, Memory, Port, Ring, Service};
+use crate::config::{Binding, Config, Hip, Memory, Port, Ring, Rpc, Service};
 
 /// What an lcore thread needs to start.
 pub(super) struct LcorePlan {
@@ -194,7 +194,7 @@ impl Draft {
 
     /// The windows of a port's sessions that wait, for the CPUs of its workers to decode them if there are such.
     fn helpers(&mut self, index: usize, port: &Port, is_parallel: bool) -> Pool {
-        let rings = port.rpc().into_iter().flat_map(|rpc| rpc.rings());
+        let rings = port.rpc().into_iter().flat_map(Rpc::rings);
         let cpus: BTreeSet<usize> = rings.flat_map(|ring| &ring.worker_cpus).copied().collect();
         let pool = Pool::new(if is_parallel { cpus.len() } else { 0 });
         for cpu in cpus.into_iter().filter(|_| is_parallel) {

@@ -280,7 +280,7 @@ mod tests {
         let after = before.again().unwrap();
         let same = |at: usize| Arc::ptr_eq(&before.config.decoders[at].tables, &after.config.decoders[at].tables);
         assert_eq!([0, 1].map(same), [true, false]);
-        let program = successor(&before.config, &after.config, 0, Runner::Queue).unwrap();
+        let program = successor(&before.config, &after.config, 0, Runner::Queue, &Pool::new(0)).unwrap();
         assert_eq!(users(&before), [3, 1], "both configurations and the new program");
         drop(program);
     }

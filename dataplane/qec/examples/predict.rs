@@ -7,7 +7,10 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail};
-use berth_qec::{Algorithm, Decoder, relay::RelayBp};
+use berth_qec::{
+    Algorithm, Decoder,
+    relay::{Arithmetic, RelayBp},
+};
 
 fn main() -> Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -15,7 +18,9 @@ fn main() -> Result<()> {
     let algorithm = match algorithm.as_str() {
         "mwpm" => Algorithm::Mwpm,
         "lut" => Algorithm::Lut { depth: 1 },
-        "relay_bp" => Algorithm::RelayBp(RelayBp { relays: 1, legs: 3, iterations: 20, seed: 0 }),
+        "relay_bp" => {
+            Algorithm::RelayBp(RelayBp { relays: 1, legs: 3, iterations: 20, seed: 0, arithmetic: Arithmetic::Fixed16 })
+        }
         other => bail!("{other} is no algorithm"),
     };
     let count: usize = count.parse().context("COUNT is a number")?;

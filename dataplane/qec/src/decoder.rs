@@ -10,7 +10,7 @@ use crate::{
     mwpm::{Matcher, MwpmError, Paths},
     osd::{Beliefs, BpOsd, OsdError, OsdTables},
     readout::{Readout, Shot},
-    relay::{Relay, RelayBp, RelayError, Relays},
+    relay::{Arithmetic, Floats, MAX_RELAYS, Relay, RelayBp, RelayError, Relays},
     window::{Stream, Window, WindowError, Windows},
 };
 
@@ -160,6 +160,10 @@ enum Scratch {
     Mwpm(Box<Matcher>),
     Lut,
     Relay(Relays),
+    /// One relay in floating point.
+    Float(Floats<1>),
+    /// Several.
+    Floats(Floats<MAX_RELAYS>),
     Osd(Box<Beliefs>),
     Windows(Box<Stream>),
 }
@@ -186,7 +190,11 @@ impl Decoder {
         let scratch = match &tables.kind {
             Kind::Mwpm(paths) => Scratch::Mwpm(Box::new(Matcher::new(paths))),
             Kind::Lut(_) => Scratch::Lut,
-            Kind::Relay(relay) => Scratch::Relay(Relays::new(relay)),
+            Kind::Relay(relay) => match (relay.parameters.arithmetic, relay.parameters.relays) {
+                (Arithmetic::Fixed16, _) => Scratch::Relay(Relays::new(relay)),
+                (Arithmetic::Float64, 1) => Scratch::Float(Floats::new(relay)),
+                (Arithmetic::Float64, _) => Scratch::Floats(Floats::new(relay)),
+            },
             Kind::Osd(osd) => Scratch::Osd(Box::new(Beliefs::new(osd))),
             Kind::Windows(_) => {
                 let stream = Stream::new(tables.clone()).expect("an experiment may be as long as its model");
@@ -313,6 +321,8 @@ impl Decoder {
             (Kind::Mwpm(paths), Scratch::Mwpm(matcher)) => matcher.decode(paths, events, predicted)?,
             (Kind::Lut(lut), Scratch::Lut) => lut.decode(events, predicted),
             (Kind::Relay(relay), Scratch::Relay(relays)) => relays.decode(relay, events, predicted)?,
+            (Kind::Relay(relay), Scratch::Float(relays)) => relays.decode(relay, events, predicted)?,
+            (Kind::Relay(relay), Scratch::Floats(relays)) => relays.decode(relay, events, predicted)?,
             (Kind::Osd(osd), Scratch::Osd(beliefs)) => beliefs.decode(osd, events, [], predicted)?,
             (Kind::Windows(windows), Scratch::Windows(stream)) => {
                 // What an earlier shot has left does not matter.
@@ -342,7 +352,7 @@ impl Decoder {
         match &mut self.scratch {
             Scratch::Mwpm(matcher) => matcher.steps = steps,
             Scratch::Windows(stream) => stream.set_steps(steps),
-            Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => {}
+            Scratch::Lut | Scratch::Relay(_) | Scratch::Float(_) | Scratch::Floats(_) | Scratch::Osd(_) => {}
         }
     }
 
@@ -351,7 +361,7 @@ impl Decoder {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.steps),
             Scratch::Windows(stream) => stream.steps(),
-            Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => None,
+            Scratch::Lut | Scratch::Relay(_) | Scratch::Float(_) | Scratch::Floats(_) | Scratch::Osd(_) => None,
         }
     }
 
@@ -360,7 +370,7 @@ impl Decoder {
         match &self.scratch {
             Scratch::Mwpm(matcher) => matcher.exhausted,
             Scratch::Windows(stream) => stream.exhausted(),
-            Scratch::Lut | Scratch::Relay(_) | Scratch::Osd(_) => 0,
+            Scratch::Lut | Scratch::Relay(_) | Scratch::Float(_) | Scratch::Floats(_) | Scratch::Osd(_) => 0,
         }
     }
 
@@ -370,6 +380,8 @@ impl Decoder {
         match &self.scratch {
             Scratch::Mwpm(matcher) => Some(matcher.weight()),
             Scratch::Relay(relays) => Some(relays.weight()),
+            Scratch::Float(relays) => Some(relays.weight()),
+            Scratch::Floats(relays) => Some(relays.weight()),
             Scratch::Osd(beliefs) => Some(beliefs.weight()),
             Scratch::Lut | Scratch::Windows(_) => None,
         }

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use crate::{
     decoder::{Kind, Tables},
     lut::Lut,
-    relay::Relay,
+    relay::{Arithmetic, Relay},
     sparse::MeasurementMap,
 };
 
@@ -22,7 +22,7 @@ pub const DECODERS: &str = include_str!("../kernels/decoders.ptx");
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModuleError {
     /// The algorithm, or a decoder of so many observables, runs on CPUs alone.
-    #[error("lut and relay_bp run on a GPU, with up to 64 observables; other decoders do not")]
+    #[error("lut and relay_bp in fixed point run on a GPU, with up to 64 observables; other decoders do not")]
     OnCpus,
     /// The name is none that PTX takes.
     #[error("{0:?} is no name: write letters, digits and _, a letter first")]
@@ -33,9 +33,14 @@ pub enum ModuleError {
 }
 
 impl Tables {
-    /// Whether the decoder can run on a GPU: `lut` and `relay_bp` with up to 64 observables can.
+    /// Whether the decoder can run on a GPU: `lut` and `relay_bp` in fixed point with up to 64 observables can.
     pub fn runs_on_gpus(&self) -> bool {
-        matches!(self.kind, Kind::Lut(_) | Kind::Relay(_)) && self.num_observables <= 64
+        let kind = match &self.kind {
+            Kind::Lut(_) => true,
+            Kind::Relay(relay) => relay.parameters.arithmetic == Arithmetic::Fixed16,
+            Kind::Mwpm(_) | Kind::Osd(_) | Kind::Windows(_) => false,
+        };
+        kind && self.num_observables <= 64
     }
 
     /// The tables as the GPU reads them, little-endian, to lie at a multiple of 8. `None` if it runs on CPUs alone.

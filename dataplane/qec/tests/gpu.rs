@@ -9,7 +9,7 @@ use berth_qec::{
     Algorithm, DecodeError, Decoder, Tables,
     dem::DetectorErrorModel,
     gpu::{self, ModuleError},
-    relay::{RelayBp, UNIT},
+    relay::{Arithmetic, RelayBp, UNIT},
     sparse::MeasurementMap,
 };
 use common::{Random, model, shot};
@@ -106,7 +106,7 @@ fn compare(model: &DetectorErrorModel, relay: RelayBp, threads: u32, count: usiz
     expected.iter().filter(|(status, ..)| *status != 0).count()
 }
 
-const ONE: RelayBp = RelayBp { relays: 1, legs: 3, iterations: 20, seed: 5 };
+const ONE: RelayBp = RelayBp { relays: 1, legs: 3, iterations: 20, seed: 5, arithmetic: Arithmetic::Fixed16 };
 
 #[test]
 fn shots_of_the_surface_code_of_distance_3() {
@@ -129,8 +129,13 @@ fn shots_of_the_bicycle_code() {
 #[test]
 fn shots_that_have_no_solution() {
     // Far more errors than a leg of three iterations finds: whatever was tried, both tried the same.
-    let unsolved =
-        compare(&model("bicycle_72.dem"), RelayBp { relays: 5, legs: 2, iterations: 3, seed: 1 }, 64, 30, 20.0);
+    let unsolved = compare(
+        &model("bicycle_72.dem"),
+        RelayBp { relays: 5, legs: 2, iterations: 3, seed: 1, arithmetic: Arithmetic::Fixed16 },
+        64,
+        30,
+        20.0,
+    );
     assert!(unsolved > 20, "{unsolved}");
 }
 
@@ -254,8 +259,11 @@ fn blocks_decode_at_the_same_time() {
 #[test]
 fn tables_are_as_they_are_defined() {
     let model = DetectorErrorModel::parse("error(0.25) D1 L0\nerror(0.01) D0 D1\nerror(1e-30) D0").unwrap();
-    let tables =
-        Tables::new(&model, Algorithm::RelayBp(RelayBp { relays: 3, legs: 2, iterations: 7, seed: 0 })).unwrap();
+    let tables = Tables::new(
+        &model,
+        Algorithm::RelayBp(RelayBp { relays: 3, legs: 2, iterations: 7, seed: 0, arithmetic: Arithmetic::Fixed16 }),
+    )
+    .unwrap();
     let image = tables.image().unwrap();
     let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
     let half = |at: usize| i16::from_le_bytes(image[at..at + 2].try_into().unwrap());
@@ -334,7 +342,7 @@ impl Server {
 fn a_server_has_a_session_of_each_decoder() {
     let model = model("surface_d3.dem");
     let identity = MeasurementMap::identity(24);
-    let relay = RelayBp { relays: 2, legs: 1, iterations: 8, seed: 0 };
+    let relay = RelayBp { relays: 2, legs: 1, iterations: 8, seed: 0, arithmetic: Arithmetic::Fixed16 };
     let tables = [Algorithm::Lut { depth: 1 }, Algorithm::RelayBp(relay)]
         .map(|algorithm| Arc::new(Tables::new(&model, algorithm).unwrap()));
     let mut server = Server::new(&[(&tables[0], &identity), (&tables[1], &identity)]);

@@ -1,6 +1,8 @@
 //! Belief propagation, and windows. Relays: models by hand, random hypergraphs against exhaustive search, real and sampled shots.
 
 mod common;
+#[path = "belief/float.rs"]
+mod float;
 #[path = "belief/osd.rs"]
 mod osd;
 #[path = "belief/parallel.rs"]
@@ -12,7 +14,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use berth_qec::{
     Algorithm, DecodeError, Decoder, ModelError,
-    relay::{MAX_ITERATIONS, MAX_LEGS, MAX_RELAYS, RelayBp, RelayError, UNIT},
+    relay::{Arithmetic, MAX_ITERATIONS, MAX_LEGS, MAX_RELAYS, RelayBp, RelayError, UNIT},
 };
 use common::{Random, model, shot};
 use proptest::prelude::*;
@@ -96,7 +98,7 @@ fn what_no_error_makes() {
 #[test]
 fn the_budget_holds_whatever_comes() {
     let model = model("bicycle_72.dem");
-    let relay = RelayBp { relays: 2, legs: 2, iterations: 5, seed: 0 };
+    let relay = RelayBp { relays: 2, legs: 2, iterations: 5, seed: 0, arithmetic: Arithmetic::Fixed16 };
     let mut decoder = Decoder::from_model(&model, Algorithm::RelayBp(relay)).unwrap();
     let mut random = Random(1);
     let mut flips = [0; 2];
@@ -141,7 +143,7 @@ fn the_seed_decides() {
     .take(60)
     .collect();
     let answers = |seed: u64| {
-        let relay = RelayBp { relays: 2, legs: 3, iterations: 10, seed };
+        let relay = RelayBp { relays: 2, legs: 3, iterations: 10, seed, arithmetic: Arithmetic::Fixed16 };
         let mut decoder = Decoder::from_model(&self::model("bicycle_72.dem"), Algorithm::RelayBp(relay)).unwrap();
         let mut flips = [0; 2];
         shots.iter().map(|events| decoder.decode(events, &mut flips).map(|()| flips)).collect::<Vec<_>>()

@@ -1,8 +1,12 @@
 //! Decoders beside those of others, on the same shots and one core each: `cargo xtask bench qec`.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    process::{Command, Stdio},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{
@@ -32,6 +36,8 @@ pub(super) struct Scale {
     experiments: &'static str,
     /// The shortest experiments that windows decode at d = 31.
     long: &'static str,
+    /// Random graphs whose weights are compared.
+    graphs: &'static str,
 }
 
 pub(super) const WHOLE: Scale = Scale {
@@ -43,6 +49,7 @@ pub(super) const WHOLE: Scale = Scale {
     propagated: "300",
     experiments: "1000",
     long: "100",
+    graphs: "1000000",
 };
 
 /// Whether everything runs, in a minute or two; its figures mean nothing.
@@ -55,21 +62,23 @@ pub(super) const QUICK: Scale = Scale {
     propagated: "10",
     experiments: "10",
     long: "1",
+    graphs: "2000",
 };
 
 pub(super) fn rows(scale: &Scale) -> Result<Vec<Row>> {
-    let &Scale { turns, sets, correlated: both, tail: [longest, times], folder, propagated, experiments, long } = scale;
+    let &Scale { turns, sets, correlated: both, tail: [longest, times], folder, propagated, experiments, long, graphs } =
+        scale;
     let python = setup::python()?.to_string_lossy().into_owned();
     let [shots, tail_shots] = ["shots", "tail"].map(|what| format!("{folder}-{what}"));
     make(&python, &shots, sets)?;
     make(&python, &tail_shots, &[longest])?;
     let decode = build::example("berth-qec", "decode_bench")?;
+    let mut rows = vec![weights(graphs, &python)?];
     let singles = Sides { ours: vec![decode.clone()], theirs: vec![singles()?] };
     let sides = Sides { ours: vec![decode], theirs: vec![python, "perf/baselines/pymatching_decode.py".into()] };
     let distances: Vec<_> = sets.iter().map(|set| distance(set)).collect();
     let all = [&["1", &shots], &distances[..]].concat();
     let of_sets = sides.turns(turns, &all)?;
-    let mut rows = Vec::new();
     for (single, ((distance, p), turns)) in singles.turns(1, &all)?.values().zip(&of_sets) {
         rows.push(matching(*distance, *p, turns, theirs(single, "p50_ns")?)?);
     }
@@ -106,6 +115,24 @@ fn make(python: &str, folder: &str, sets: &[&str]) -> Result<()> {
     };
     let missing: Vec<_> = sets.iter().filter(|set| !last(set).exists()).collect();
     if missing.is_empty() { Ok(()) } else { run(cmd(python, ["perf/data/make_shots.py", folder]).args(missing)) }
+}
+
+/// Matchings of random graphs, whose weights are to be `PyMatching`'s but for rounding.
+fn weights(graphs: &str, python: &str) -> Result<Row> {
+    let mut ours = cmd(&build::example("berth-qec", "random_graphs")?, [graphs]);
+    let mut ours = ours.stdout(Stdio::piped()).spawn().context("random_graphs")?;
+    let lines = ours.stdout.take().context("it was asked for")?;
+    let told = output(cmd(python, ["perf/baselines/pymatching_weights.py"]).stdin(lines));
+    ensure!(ours.wait()?.success(), "random_graphs failed");
+    let told: Value = serde_json::from_str(&told?)?;
+    let (all, differ) = (number(&told, "graphs")?, number(&told, "differ")?);
+    Ok(Row {
+        case: format!("mwpm, weights of {all} random graphs that are not PyMatching's"),
+        baseline: "graphs".into(),
+        unit: "graphs",
+        reach: Reach::Other("none".into(), differ == 0.0),
+        pairs: vec![Pair { state: String::new(), ours: differ, theirs: all }],
+    })
 }
 
 /// The program of `PyMatching`'s single decodes.
@@ -289,17 +316,29 @@ struct Compared {
     ours: &'static str,
     /// Its parameters, in words.
     parameters: &'static str,
+    /// Whether both are to predict the same.
+    alike: bool,
 }
 
 const RELAY: Other = Other {
     name: "relay-bp 0.2.2",
     script: "perf/baselines/relay_bp_decode.py",
-    algorithms: &[Compared {
-        wanted: "first solution",
-        theirs: "1",
-        ours: "relay_bp",
-        parameters: "8 relays of 4 legs",
-    }],
+    algorithms: &[
+        Compared {
+            wanted: "first solution",
+            theirs: "1",
+            ours: "relay_bp",
+            parameters: "8 relays of 4 legs",
+            alike: false,
+        },
+        Compared {
+            wanted: "the same strengths",
+            theirs: "1, strengths of relay_bench",
+            ours: "relay_bp, float64, 1 relay of 60 legs",
+            parameters: "predictions alike",
+            alike: true,
+        },
+    ],
 };
 
 const LDPC: Other = Other {
@@ -311,12 +350,14 @@ const LDPC: Other = Other {
             theirs: "serial, order 10",
             ours: "bp_osd",
             parameters: "serial, 60 iterations, OSD-CS of order 10",
+            alike: false,
         },
         Compared {
             wanted: "BpLsdDecoder, its calls from Python included",
             theirs: "serial, localized, order 0",
             ours: "bp_osd, localized, order 0",
             parameters: "serial, 60 iterations, LSD-0",
+            alike: false,
         },
     ],
 };
@@ -341,14 +382,15 @@ fn beside(other: &Other, python: &str, turns: usize, shots: &str) -> Result<Vec<
         }
     }
     let row = |((at, model), turns): ((usize, String), Vec<[Decoded; 2]>)| {
-        let Compared { wanted, ours: algorithm, parameters, .. } = &other.algorithms[at];
+        let Compared { wanted, ours: algorithm, parameters, alike, .. } = &other.algorithms[at];
         let [ours, theirs] = turns.first().context("no turns")?;
+        let differ = *alike && ours.predictions != theirs.predictions;
         let pair = |[ours, theirs]: &[Decoded; 2]| Pair { state: String::new(), ours: ours.us, theirs: theirs.us };
         Ok(Row {
             case: format!("{algorithm} {model}, {parameters}, mean; {} errors of {shots}", ours.errors),
             baseline: format!("{}, {wanted}, mean; {} errors", other.name, theirs.errors),
             unit: "us",
-            reach: Reach::AtMost(0.7),
+            reach: if differ { Reach::Other("predictions alike".into(), false) } else { Reach::AtMost(0.7) },
             pairs: turns.iter().map(pair).collect(),
         })
     };
@@ -441,6 +483,8 @@ struct Decoded {
     /// Mean time of a decode.
     us: f64,
     errors: u64,
+    /// A hash over all, where the program prints one.
+    predictions: Option<String>,
 }
 
 /// The lines of an algorithm, by model. Columns are found by their heads.
@@ -449,11 +493,11 @@ fn table_of(table: &str, algorithm: &str) -> BTreeMap<String, Decoded> {
     let mut lines = table.lines().filter(|line| line.starts_with('|')).map(cells);
     let heads = lines.next().unwrap_or_default();
     let column = |start: &str| heads.iter().position(|head| head.starts_with(start)).unwrap_or(usize::MAX);
-    let (rate, errors) = (column("shots/s"), column("errors of"));
+    let (rate, errors, predictions) = (column("shots/s"), column("errors of"), column("predictions"));
     let line = |cells: Vec<String>| {
         let us = 1e6 / cells.get(rate)?.parse::<f64>().ok()?;
         let errors = cells.get(errors)?.parse().ok()?;
-        Some((cells[0].clone(), Decoded { us, errors }))
+        Some((cells[0].clone(), Decoded { us, errors, predictions: cells.get(predictions).cloned() }))
     };
     lines.filter(|cells| cells.get(1).is_some_and(|cell| cell == algorithm)).filter_map(line).collect()
 }
@@ -466,8 +510,10 @@ mod tests {
     fn tables_of_programs_are_read_by_their_heads() {
         let table = "| model | solutions | shots/s | p50 | p99 | errors of 300 | without answer |\n|---|---|---|---|---|---|---|\n\
                      | a | 1 | 500000 | 6.6 us | 33 us | 7 | 0 |\n| a | 5 | 100 | 6.6 us | 33 us | 9 | 0 |\n";
-        let of_a = BTreeMap::from([("a".to_owned(), Decoded { us: 2.0, errors: 7 })]);
-        assert_eq!(table_of(table, "1"), of_a);
+        let of_a = |predictions| BTreeMap::from([("a".to_owned(), Decoded { us: 2.0, errors: 7, predictions })]);
+        assert_eq!(table_of(table, "1"), of_a(None));
+        let hashed = "| model | solutions | shots/s | errors of 3 | predictions |\n| a | 1 | 500000 | 7 | 0f |\n";
+        assert_eq!(table_of(hashed, "1"), of_a(Some("0f".into())));
         assert_eq!(table_of("", "1"), BTreeMap::new());
     }
 

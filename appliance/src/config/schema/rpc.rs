@@ -6,6 +6,12 @@ use super::port::DISPATCH;
 
 const DEPTH: Key = key("depth", Kind::Integer(1, 8), "the most errors in an entry").default("1");
 const RELAYS: Key = key("relays", Kind::Integer(1, 8), "how many relays of legs run in lockstep").default("8");
+const ARITHMETIC: Key = key(
+    "arithmetic",
+    Kind::Choice(&[("fixed16", "16-bit integers, on CPUs and GPUs"), ("float64", "double precision, on CPUs alone")]),
+    "what it computes with",
+)
+.default("\"fixed16\"");
 const LEGS: Key = key("legs", Kind::Integer(1, 64), "how many legs a relay has, one after the other").default("4");
 const SEED: Key =
     key("seed", Kind::Integer(0, 4_294_967_295), "chooses how strong each error's memory is in each leg").default("0");
@@ -59,7 +65,7 @@ pub(super) static DECODER: Section = Section::new(
 .owned(&[&[
     Owned { by: Owner { key: "algorithm", word: "lut" }, keys: &[DEPTH] },
     Owned { by: Owner { key: "algorithm", word: "multi_error_lut" }, keys: &[DEPTH] },
-    Owned { by: Owner { key: "algorithm", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS] },
+    Owned { by: Owner { key: "algorithm", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS, ARITHMETIC] },
     Owned { by: Owner { key: "algorithm", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, STATISTICS, ORDER] },
     Owned {
         by: Owner { key: "algorithm", word: "window" },
@@ -113,7 +119,7 @@ pub(super) static DECODER: Section = Section::new(
         ],
     },
     Owned { by: Owner { key: "inner", word: "lut" }, keys: &[DEPTH] },
-    Owned { by: Owner { key: "inner", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS] },
+    Owned { by: Owner { key: "inner", word: "relay_bp" }, keys: &[RELAYS, LEGS, SEED, ITERATIONS, ARITHMETIC] },
     Owned { by: Owner { key: "inner", word: "bp_osd" }, keys: &[ITERATIONS, SCHEDULE, STATISTICS, ORDER] },
 ]]);
 

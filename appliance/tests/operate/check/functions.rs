@@ -223,6 +223,15 @@ fn decoders_say_how_they_decode() {
     .unwrap();
     for (keys, said) in [
         ("\"correlated_mwpm\"", "correlated_mwpm"),
+        ("\"relay_bp\"\nlegs = 3", "relay_bp of 8 relays, 3 legs of 60 iterations, fixed point"),
+        (
+            "\"relay_bp\"\nrelays = 1\narithmetic = \"float64\"",
+            "relay_bp of 1 relays, 4 legs of 60 iterations, floating point",
+        ),
+        (
+            "\"window\"\nwindow = 2\ncommit = 1\nparallel = 2",
+            "parallel windows of 2 rounds, 1 decided at a time, by mwpm",
+        ),
         ("\"bp_osd\"\norder = 3", "bp_osd of 60 iterations, ordered statistics of order 3"),
         ("\"bp_osd\"\nstatistics = \"localized\"", "bp_osd of 60 iterations, localized statistics of order 10"),
         (

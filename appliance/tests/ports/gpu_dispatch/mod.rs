@@ -348,7 +348,8 @@ fn what_cannot_run_is_refused_with_its_place() {
         (
             decoder("m", "surface_d3.dem", "\"mwpm\"")
                 + "[[function]]\nname = \"f\"\nhandler = \"builtin:reset_decoder\"\n",
-            "decoder \"m\" runs on CPUs alone: lut and relay_bp run on GPUs, with up to 64 observables".into(),
+            "decoder \"m\" runs on CPUs alone: lut and relay_bp in fixed point run on GPUs, with up to 64 observables"
+                .into(),
         ),
         (
             decoder("l", "surface_d3.dem", "\"lut\"")

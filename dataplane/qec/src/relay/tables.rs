@@ -52,7 +52,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) fn new(model: &DetectorErrorModel, parameters: RelayBp) -> Result<Self, RelayError> {
-        let RelayBp { relays, legs, iterations, seed } = parameters;
+        let RelayBp { relays, legs, iterations, seed, arithmetic: _ } = parameters;
         let given = [(relays, MAX_RELAYS), (legs, MAX_LEGS), (iterations, MAX_ITERATIONS)];
         if given.iter().any(|(value, most)| !(1..=*most).contains(value)) {
             return Err(RelayError::Parameters);

@@ -19,6 +19,7 @@ use crate::decoder::{DecodeError, Decoder};
 #[derive(Debug)]
 pub(super) struct Parallel {
     /// By slice, those that nobody has: as many as windows are decoded at a time.
+    #[expect(clippy::vec_box, reason = "they are handed over")]
     idle: Vec<Vec<Box<Decoder>>>,
     pool: Option<Pool>,
     done: Arc<ArrayQueue<Done>>,
@@ -112,9 +113,11 @@ impl Parallel {
         let count = windows.count(course.repeated);
         while self.windows < count {
             let first = self.windows * windows.window as u64;
-            let is_whole = match self.windows + 1 == count {
-                true => course.total == Some(course.arrived),
-                false => course.arrived >= first + windows.window as u64,
+            let is_last = self.windows + 1 == count;
+            let is_whole = if is_last {
+                course.total == Some(course.arrived)
+            } else {
+                course.arrived >= first + windows.window as u64
             };
             if !is_whole {
                 break;

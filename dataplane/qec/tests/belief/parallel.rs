@@ -52,9 +52,12 @@ fn what_windows_and_gaps_decide_makes_the_syndrome() {
             }
         }
         for (observable, detectors) in errors.iter().enumerate() {
-            let targets: String = detectors.iter().map(|at| format!(" D{at}")).collect();
             let p = 0.01 + (random.next() % 1000) as f64 / 20_000.0;
-            writeln!(text, "error({p}){targets} L{observable}").unwrap();
+            write!(text, "error({p})").unwrap();
+            for at in detectors {
+                write!(text, " D{at}").unwrap();
+            }
+            writeln!(text, " L{observable}").unwrap();
         }
         let model = DetectorErrorModel::parse(&text).unwrap();
         for (window, commit) in [(9, 3), (10, 4), (8, 6), (4, 2)] {
@@ -70,7 +73,9 @@ fn what_windows_and_gaps_decide_makes_the_syndrome() {
                     let mut made = vec![0; events.len()];
                     for (_, detectors) in errors.iter().enumerate().filter(|(at, _)| flips[at / 8] >> (at % 8) & 1 != 0)
                     {
-                        detectors.iter().for_each(|at| made[at / 8] ^= 1 << (at % 8));
+                        for at in detectors {
+                            made[at / 8] ^= 1 << (at % 8);
+                        }
                     }
                     assert_eq!(made, events, "{rounds} rounds in windows of {window} and {commit}, {inner:?}, {of}");
                 }
@@ -195,9 +200,11 @@ fn threads_decode_the_windows_of_several_experiments() {
                 }
             })
         });
-        let ended = experiments.map(|experiment| experiment.join());
+        let ended = experiments.map(thread::ScopedJoinHandle::join);
         stop.store(true, Relaxed);
-        ended.into_iter().for_each(|ended| ended.unwrap());
+        for ended in ended {
+            ended.unwrap();
+        }
     });
     assert!(pool.is_empty());
 }

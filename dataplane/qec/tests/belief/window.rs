@@ -7,7 +7,7 @@ use berth_qec::{
     dem::DetectorErrorModel,
     mwpm::MwpmError,
     osd::BpOsd,
-    relay::RelayBp,
+    relay::{Arithmetic, RelayBp},
     sparse::{MeasurementMap, SparseMatrix},
     window::{Arrival, Experiment, Inner, Intake, Layout, Sampler, Stream, StreamError, Window, WindowError},
 };
@@ -48,7 +48,7 @@ pub(crate) fn decode(decoder: &mut Decoder, events: &[u8]) -> Result<u64, Decode
 
 #[test]
 fn a_window_as_long_as_the_experiment_is_whole_decoding() {
-    let relay = RelayBp { relays: 2, legs: 2, iterations: 20, seed: 1 };
+    let relay = RelayBp { relays: 2, legs: 2, iterations: 20, seed: 1, arithmetic: Arithmetic::Fixed16 };
     let inner = [
         Inner::Mwpm,
         Inner::CorrelatedMwpm,
