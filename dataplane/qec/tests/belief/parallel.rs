@@ -84,6 +84,29 @@ fn what_windows_and_gaps_decide_makes_the_syndrome() {
     }
 }
 
+/// An error across the border of two windows is half of one to each; where nothing stands before what a window decides, it must not
+/// take that half for another error.
+#[test]
+fn errors_across_borders_are_found() {
+    let (rounds, mut text) = (20, String::new());
+    for at in 0..rounds {
+        writeln!(text, "detector({at}) D{at}\nerror(0.01) D{at} L{}", 2 * at).unwrap();
+        if at + 1 < rounds {
+            writeln!(text, "error(0.03) D{at} D{} L{}", at + 1, 2 * at + 1).unwrap();
+        }
+    }
+    for (window, commit) in [(5, 4), (5, 3), (4, 1), (2, 1)] {
+        let mut decoder = Decoder::from_dem(&text, windows(window, commit, Inner::Mwpm)).unwrap();
+        // Nor can it tell the others from such halves, where nothing stands before.
+        let is_told = |error: &usize| window - commit > 1 || error % 2 == 1;
+        for error in (0..2 * rounds - 1).filter(is_told) {
+            let events: u64 = if error % 2 == 0 { 1 } else { 0b11 };
+            let answer = decode(&mut decoder, &(events << (error / 2)).to_le_bytes()[..3]);
+            assert_eq!(answer, Ok(1 << error), "windows of {window} and {commit}");
+        }
+    }
+}
+
 #[test]
 fn a_window_as_long_as_the_experiment_is_whole_decoding() {
     let mut random = Random(1);
