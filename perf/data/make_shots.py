@@ -6,7 +6,7 @@
                                            PyMatching predicts in two passes; P is the only probability then
 
 Rotated surface code, memory in Z, as many rounds as the distance unless told otherwise, the same probability for every circuit-level
-fault. Seeds are fixed: the same versions on the same kind of CPU write the same files.
+fault; colour codes, memory in X, Y and Z, likewise; models of more rounds for streams. Seeds are fixed: the same versions on the same kind of CPU write the same files.
 """
 
 import pathlib
@@ -37,21 +37,32 @@ if len(sys.argv) > 1:
         SHOTS[code] = int(shots or known.get(code, FEW))
         ONLY[code] = float(only) if only else None
 
+
+
+def memory(code, distance, rounds, p):
+    return stim.Circuit.generated(
+        code,
+        distance=distance,
+        rounds=rounds,
+        after_clifford_depolarization=p,
+        after_reset_flip_probability=p,
+        before_measure_flip_probability=p,
+        before_round_data_depolarization=p,
+    )
+
+
+def write(stem, **bits):
+    for kind, array in bits.items():
+        numpy.ascontiguousarray(array, dtype=numpy.uint8).tofile(DATA / f"{stem}.{kind}.b8")
+
+
 MODELS.mkdir(parents=True, exist_ok=True)
 for (distance, rounds), shots in SHOTS.items():
     code = f"surface_d{distance}" if rounds == distance else f"surface_d{distance}x{rounds}"
     for p, (shots_suffix, model_suffix) in NOISE.items():
         if ONLY.get((distance, rounds)) not in (None, p):
             continue
-        circuit = stim.Circuit.generated(
-            "surface_code:rotated_memory_z",
-            distance=distance,
-            rounds=rounds,
-            after_clifford_depolarization=p,
-            after_reset_flip_probability=p,
-            before_measure_flip_probability=p,
-            before_round_data_depolarization=p,
-        )
+        circuit = memory("surface_code:rotated_memory_z", distance, rounds, p)
         model = circuit.detector_error_model(decompose_errors=True)
         model.to_file(MODELS / f"{code}{model_suffix}.dem")
 
@@ -69,8 +80,7 @@ for (distance, rounds), shots in SHOTS.items():
             )
         predictions = predicted["pymatching"]
         stem = f"{code}{shots_suffix}"
-        for kind, bits in [("dets", events), ("obs", flips), *predicted.items()]:
-            numpy.ascontiguousarray(bits, dtype=numpy.uint8).tofile(DATA / f"{stem}.{kind}.b8")
+        write(stem, dets=events, obs=flips, **predicted)
         wrong = int((predictions != flips).any(axis=1).sum())
         print(f"{stem}: {circuit.num_detectors} detectors, {shots} shots, {wrong} logical errors")
 
@@ -81,3 +91,18 @@ if len(sys.argv) == 1:
     _, weights = matching.decode_batch(dense, return_weights=True)
     numpy.packbits(dense, axis=1, bitorder="little").tofile(DATA / "surface_d7_dense.dets.b8")
     weights.astype("<f8").tofile(DATA / "surface_d7_dense.weights.f64")
+
+    # Colour codes, whose errors flip more detectors than matching takes: what flipped is all that their answers are compared with.
+    for distance in (3, 5):
+        circuit = memory("color_code:memory_xyz", distance, distance, 0.002)
+        events, flips = circuit.compile_detector_sampler(seed=distance).sample(
+            5_000, separate_observables=True, bit_packed=True
+        )
+        circuit.detector_error_model().to_file(DATA / f"colour_d{distance}_p2e-3.dem")
+        write(f"colour_d{distance}_p2e-3", dets=events, obs=flips)
+
+    # Streams, p = 0.1 %: so many rounds that windows of two distances in their middle are alike, which longer experiments repeat.
+    for distance in (3, 5, 7, 9):
+        rounds = 4 * distance + 1
+        circuit = memory("surface_code:rotated_memory_z", distance, rounds, 0.001)
+        circuit.detector_error_model(decompose_errors=True).to_file(DATA / f"surface_d{distance}x{rounds}.dem")

@@ -15,7 +15,7 @@ use crate::{
     load::{Limit, Load, Pacing},
     mix::{Call, Mix},
     tally::Interval,
-    verify::{Identity, Mistake, Protocol, Verified, identify, verify},
+    verify::{Identity, Mistake, Protocol, Reference, Verified, identify, verify},
 };
 
 /// What stays the same during a case.
@@ -284,12 +284,17 @@ impl Emulator {
         counts.reordered += u64::from(overtaken);
         match verified {
             Verified::Exact => counts.answered += 1,
-            Verified::Prediction { agrees, right, reference_right } => {
+            Verified::Prediction { right, reference } => {
                 counts.answered += 1;
                 counts.predictions += 1;
-                counts.agreements += u64::from(agrees);
                 counts.logical_errors += u64::from(!right);
-                counts.reference_logical_errors += u64::from(!reference_right);
+                match reference {
+                    Some(Reference { agrees, right }) => {
+                        counts.agreements += u64::from(agrees);
+                        counts.reference_logical_errors += u64::from(!right);
+                    }
+                    None => counts.without_reference += 1,
+                }
             }
             Verified::Refused(status) => {
                 counts.refused += 1;

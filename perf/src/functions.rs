@@ -231,7 +231,7 @@ mod tests {
             observables: 1,
             events: vec![1, 2, 3, 4, 5, 6],
             truth: vec![0, 1],
-            reference: vec![0, 1],
+            reference: Some(vec![0, 1]),
         }
     }
 

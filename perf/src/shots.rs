@@ -1,7 +1,7 @@
-//! Syndrome data: shots sampled by Stim in its `b8` format, with the true observables and the predictions of `PyMatching`.
+//! Syndrome data: shots in Stim's `b8` format, with the true observables and the predictions of `PyMatching`, where it decodes the code.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -16,20 +16,20 @@ pub struct Shots {
     pub events: Vec<u8>,
     /// True observable flips, `ceil(observables / 8)` bytes a shot.
     pub truth: Vec<u8>,
-    /// The reference decoder's predicted observable flips, laid out like `truth`.
-    pub reference: Vec<u8>,
+    /// The reference decoder's predicted observable flips, laid out like `truth`; `None` where there is no such file.
+    pub reference: Option<Vec<u8>>,
 }
 
 /// Why shots could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ShotsError {
     /// A file could not be read.
-    #[error("{}: {error}; --shots takes the common prefix of PREFIX.dets.b8, PREFIX.obs.b8 and PREFIX.pymatching.b8", path.display())]
+    #[error("{}: {error}; --shots takes the common prefix of PREFIX.dets.b8, PREFIX.obs.b8 and, if there is one, PREFIX.pymatching.b8", path.display())]
     Read {
         /// Which.
         path: PathBuf,
         /// Why.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The files' sizes do not fit together.
     #[error("{prefix}: {problem}")]
@@ -42,7 +42,7 @@ pub enum ShotsError {
 }
 
 impl Shots {
-    /// Loads `prefix.dets.b8`, `prefix.obs.b8` and `prefix.pymatching.b8`.
+    /// Loads `prefix.dets.b8`, `prefix.obs.b8` and, if there is one, `prefix.pymatching.b8`.
     ///
     /// The files say how many bytes a shot has, not how many bits: `model` is how many detectors and observables there
     /// are. Without it a shot has one observable, and a detector per bit of its bytes.
@@ -51,12 +51,21 @@ impl Shots {
             let path = Path::new(&format!("{prefix}.{suffix}.b8")).to_owned();
             fs::read(&path).map_err(|error| ShotsError::Read { path, error })
         };
-        let (events, truth, reference) = (read("dets")?, read("obs")?, read("pymatching")?);
+        let (events, truth) = (read("dets")?, read("obs")?);
+        let reference = match read("pymatching") {
+            Err(ShotsError::Read { error, .. }) if error.kind() == io::ErrorKind::NotFound => None,
+            reference => Some(reference?),
+        };
         Self::new(events, truth, reference, model)
             .map_err(|problem| ShotsError::Shape { prefix: prefix.to_owned(), problem })
     }
 
-    fn new(events: Vec<u8>, truth: Vec<u8>, reference: Vec<u8>, model: Option<(usize, usize)>) -> Result<Self, String> {
+    fn new(
+        events: Vec<u8>,
+        truth: Vec<u8>,
+        reference: Option<Vec<u8>>,
+        model: Option<(usize, usize)>,
+    ) -> Result<Self, String> {
         let (detectors, observables) =
             model.map_or((None, 1), |(detectors, observables)| (Some(detectors), observables));
         let per_shot = observables.div_ceil(8);
@@ -64,10 +73,9 @@ impl Shots {
             return Err(format!("{} bytes of observables are no shots of {observables} observables", truth.len()));
         }
         let shots = truth.len() / per_shot;
-        if reference.len() != truth.len() {
+        if let Some(predicted) = reference.as_ref().map(Vec::len).filter(|len| *len != truth.len()) {
             return Err(format!(
-                "the predictions have {} bytes, the observables {}; they must be of the same shots",
-                reference.len(),
+                "the predictions have {predicted} bytes, the observables {}; they must be of the same shots",
                 truth.len()
             ));
         }
@@ -106,9 +114,9 @@ mod tests {
 
     #[test]
     fn sizes_follow_from_the_files() {
-        let shots = Shots::new(vec![0; 30], vec![0, 1], vec![0, 1], None).unwrap();
+        let shots = Shots::new(vec![0; 30], vec![0, 1], Some(vec![0, 1]), None).unwrap();
         assert_eq!((shots.len(), shots.detectors), (2, 120));
-        let shots = Shots::new(vec![0; 30], vec![0, 1], vec![0, 1], Some((113, 1))).unwrap();
+        let shots = Shots::new(vec![0; 30], vec![0, 1], None, Some((113, 1))).unwrap();
         assert_eq!(shots.detectors, 113);
         assert_eq!(shots.events().count(), 2);
     }
@@ -119,7 +127,7 @@ mod tests {
             [(31, 2, 2, None), (30, 2, 1, None), (30, 2, 2, Some((112, 1))), (30, 3, 3, Some((80, 9))), (0, 0, 0, None)]
         {
             let zeros = |len: usize| vec![0_u8; len];
-            assert!(Shots::new(zeros(events), zeros(truth), zeros(reference), model).is_err());
+            assert!(Shots::new(zeros(events), zeros(truth), Some(zeros(reference)), model).is_err());
         }
         let missing = Shots::load("/nonexistent/d5", None).unwrap_err().to_string();
         assert!(missing.starts_with("/nonexistent/d5.dets.b8: "), "{missing}");

@@ -44,8 +44,11 @@ pub struct Counts {
     pub unsent: u64,
     /// How often the port had no room for a request that was due.
     pub backpressure: u64,
-    /// Predictions compared with the reference decoder's.
+    /// Predictions of decoders.
     pub predictions: u64,
+    /// Predictions of shots that have none of the reference decoder.
+    #[serde(default)]
+    pub without_reference: u64,
     /// Predictions equal to the reference decoder's.
     pub agreements: u64,
     /// Predictions unlike the true observables.
@@ -72,6 +75,7 @@ impl Counts {
             unsent,
             backpressure,
             predictions,
+            without_reference,
             agreements,
             logical_errors,
             reference_logical_errors,
@@ -90,6 +94,7 @@ impl Counts {
         self.unsent += unsent;
         self.backpressure += backpressure;
         self.predictions += predictions;
+        self.without_reference += without_reference;
         self.agreements += agreements;
         self.logical_errors += logical_errors;
         self.reference_logical_errors += reference_logical_errors;
@@ -103,6 +108,11 @@ impl Counts {
     /// Whether any frame was `wrong` or `malformed`.
     pub fn failed(&self) -> bool {
         self.bad() > 0
+    }
+
+    /// Predictions that were compared with the reference decoder's.
+    pub fn compared(&self) -> u64 {
+        self.predictions.saturating_sub(self.without_reference)
     }
 
     /// Requests that were lost, and answers that came once more: `lost`, `duplicates` and `stale`.

@@ -76,8 +76,8 @@ pub enum Expect {
     Prediction {
         /// How many observables; unused bits of the answer must be zero.
         observables: usize,
-        /// The reference decoder's predictions.
-        reference: Table,
+        /// The reference decoder's predictions, where there are any.
+        reference: Option<Table>,
         /// The true observable flips.
         truth: Table,
     },
@@ -124,7 +124,7 @@ impl Expect {
         let width = shots.observables.div_ceil(8);
         Self::Prediction {
             observables: shots.observables,
-            reference: Table::new(shots.reference.clone(), width, shots.len()),
+            reference: shots.reference.clone().map(|bytes| Table::new(bytes, width, shots.len())),
             truth: Table::new(shots.truth.clone(), width, shots.len()),
         }
     }
@@ -132,7 +132,7 @@ impl Expect {
     /// Bytes of a right answer.
     pub fn width(&self) -> usize {
         match self {
-            Self::Bytes(table) | Self::Prediction { reference: table, .. } => table.width(),
+            Self::Bytes(table) | Self::Prediction { truth: table, .. } => table.width(),
         }
     }
 }
@@ -144,17 +144,24 @@ pub enum Verified {
     Exact,
     /// A prediction of the right size.
     Prediction {
-        /// It equals the reference decoder's.
-        agrees: bool,
         /// It equals the truth.
         right: bool,
-        /// The reference decoder's prediction equals the truth.
-        reference_right: bool,
+        /// The reference decoder's, where there is one.
+        reference: Option<Reference>,
     },
     /// A status other than 0.
     Refused(i32),
     /// Not what it had to be.
     Wrong(Mistake),
+}
+
+/// What the reference decoder predicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reference {
+    /// The same as the answer.
+    pub agrees: bool,
+    /// The truth.
+    pub right: bool,
 }
 
 /// What is wrong with an answer.
@@ -256,18 +263,18 @@ pub fn verify(protocol: &Protocol, identity: &Identity, frame: &[u8], step: &Ste
         Body::Response { status: 0, .. } | Body::Bare { status: 0 } => match &step.expect {
             Expect::Bytes(table) => same(payload, table.row(row)),
             Expect::Prediction { observables, reference, truth } => {
-                if payload.len() != reference.width() {
+                if payload.len() != truth.width() {
                     return Verified::Wrong(Mistake::ResultLength);
                 }
                 if observables % 8 != 0 && payload.last().is_some_and(|last| last >> (observables % 8) != 0) {
                     return Verified::Wrong(Mistake::Bytes);
                 }
-                let (reference, truth) = (reference.row(row), truth.row(row));
-                Verified::Prediction {
-                    agrees: payload == reference,
-                    right: payload == truth,
-                    reference_right: reference == truth,
-                }
+                let truth = truth.row(row);
+                let reference = reference.as_ref().map(|table| {
+                    let predicted = table.row(row);
+                    Reference { agrees: payload == predicted, right: predicted == truth }
+                });
+                Verified::Prediction { right: payload == truth, reference }
             }
         },
         Body::Response { status, .. } => Verified::Refused(status),

@@ -33,7 +33,12 @@ fn at(folder: &Path) -> &str {
 /// Every configuration of every suite, as it would be run.
 #[test]
 fn configurations_of_suites_are_valid() {
-    let model = |_: &Path| Ok::<_, io::Error>("detector(0) D0\nerror(0.1) D0 L0\n".to_string());
+    // Of streams the model itself: the rounds of their decoders must be such as it has.
+    let model = |path: &Path| {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../perf/data");
+        let known = fs::read_to_string(data.join(path.file_name().unwrap_or_default()));
+        Ok::<_, io::Error>(known.unwrap_or("detector(0) D0\nerror(0.1) D0 L0\n".to_string()))
+    };
     let host = Host { cpus: vec![0, 1], has_feature: |_| true, is_file: |_| true, is_public: |_| false, read: model };
     let suites = berth_perf::suite::built_in().unwrap().suites;
     for (name, suite) in suites {
@@ -158,6 +163,78 @@ fn overload_and_soak_keep_their_books() {
             held(&facts.verdicts, what);
         }
     }
+}
+
+/// A stream in a suite of one's own, twice: each turn has its backlog, and the report says what a core sustains.
+#[test]
+fn streams_are_cases_with_their_backlog() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("own.toml");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../perf/data/surface_d7x29.dem");
+    let case = |name: &str, rate: u32| {
+        format!(
+            "[[case]]\nname = \"{name}\"\ndistance = 7\nclient = \"stream --port loopback --model {model} --window-rounds 14 --commit 6 \
+             --count 1002 --rate {rate} --timeout 5000\"\n"
+        )
+    };
+    // No core is as fast as the second.
+    let both = [case("a", 10_000), case("b", 1_000_000_000)].concat();
+    fs::write(&own, format!("about = \"x\"\nturns = 2\n{both}")).unwrap();
+    let output = suite(at(&own), folder.path(), &[]);
+    assert!(output.status.success(), "{}", text(&output));
+    let report = report::read(folder.path()).unwrap();
+    for case in &report.cases {
+        assert_eq!((case.streams.len(), case.turns.len(), case.distance), (2, 2, Some(7)), "{}", case.name);
+        assert_eq!((case.latency.n, case.counts.answered), (2 * 1002, 2 * 1022), "{}", case.name);
+        assert!(case.streams.iter().all(|stream| stream.parts.len() == 20 && stream.corrections_right == 20));
+    }
+    let said = "a round each 0.0 us: a core sustains no distance, of 7";
+    assert!(text(&output).contains(said), "{}", text(&output));
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    for said in
+        ["<h3>A round each 100.00 µs</h3>", "<h3>A round each 1 ns</h3>\n<p>a core sustains no distance, of 7</p>"]
+    {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+}
+
+/// Streams and the codes that are no surface codes, of the built-in suite with less time.
+#[cfg(feature = "dpdk")]
+#[test]
+fn qec_streams_at_fixed_rounds_and_decodes_every_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, qec) = berth_perf::suite::SUITES.iter().find(|(name, _)| *name == "qec.toml").unwrap();
+    let wanted = |block: &&str| {
+        !block.starts_with("case]]") || ["stream", "colour", "bicycle"].iter().any(|word| block.contains(word))
+    };
+    let short: Vec<_> = qec.split("\n[[").filter(wanted).collect();
+    let file = folder.path().join("short.toml");
+    fs::write(&file, short.join("\n[[").replace("seconds = 0.4", "seconds = 0.1")).unwrap();
+    let output = suite(at(&file), folder.path(), &["--turns", "1"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let report = report::read(folder.path()).unwrap();
+    let (streams, codes): (Vec<_>, Vec<_>) = report.cases.iter().partition(|case| !case.streams.is_empty());
+    let rounds: Vec<_> = streams
+        .iter()
+        .map(|case| (case.distance.unwrap(), case.streams[0].offered_ns.unwrap().round(), case.streams[0].rounds))
+        .collect();
+    let all = |ns, rounds| [3, 5, 7, 9].map(|distance| (distance, ns, rounds));
+    assert_eq!(rounds, [all(1100.0, 100_014), all(1e6, 510)].concat());
+    for case in streams {
+        assert_eq!((case.streams[0].corrections_right, case.counts.wrong), (20, 0), "{}", case.name);
+    }
+    assert_eq!(codes.len(), 8);
+    for case in codes {
+        // Flips that are anything else than those of the shots would be wrong about every other time.
+        let rate = case.logical_errors().unwrap();
+        assert!(rate.shots > 10 && rate.share() < 0.1, "{}: {rate:?}", case.name);
+        assert_eq!(case.counts.compared(), 0, "{}: nothing decodes its shots but us", case.name);
+    }
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    for told in ["<h3>A round each 1.10 µs</h3>", "<h3>A round each 1.00 ms</h3>", "bicycle_144 bp_osd, p99.99: "] {
+        assert!(page.contains(told), "{told}");
+    }
+    assert_eq!(page.matches(", of 3, 5, 7, 9</p>").count(), 2, "what a core sustains is said of both");
 }
 
 #[test]

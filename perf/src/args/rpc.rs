@@ -65,7 +65,7 @@ pub struct RpcArgs {
     /// Payload bytes of `rpc_increment`; each is a case of its own
     #[arg(long = "payload", value_name = "BYTES", value_delimiter = ',', default_value = "32")]
     pub payloads: Vec<usize>,
-    /// Syndrome data: the common prefix of PREFIX.dets.b8, PREFIX.obs.b8 and PREFIX.pymatching.b8
+    /// Syndrome data: the common prefix of PREFIX.dets.b8, PREFIX.obs.b8 and, to compare with, PREFIX.pymatching.b8
     #[arg(long, value_name = "PREFIX")]
     pub shots: Option<String>,
     /// The shots' detector error model; without it a shot has one observable, and a detector per bit of its bytes

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     case::{Case, Point},
     sparse::Sparse,
+    stream::Stream,
     suite::{SuiteFacts, Turn},
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
 /// The document's version: it grows when a field changes its meaning or goes; new fields do not change it.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The results of `berth perf rpc`, `lease`, `nvme`, `hip` or `suite`.
+/// The results of `berth perf rpc`, `lease`, `nvme`, `hip`, `stream` or `suite`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA_VERSION`].
@@ -122,12 +123,21 @@ pub struct CaseReport {
     /// Every gap between the client's polls, in nanoseconds.
     #[serde(default)]
     pub hiccup_histogram: Sparse,
+    /// Streams: the experiment; of suites that of each turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Stream>,
+    /// Suites: the distance of the code that rounds are of, as the file has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distance: Option<u32>,
     /// Suites: the case that this is the baseline of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_of: Option<String>,
     /// Suites: who answered: `berth`, or a baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contestant: Option<String>,
+    /// Suites: the server that it asked, as the file names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// Suites: how the client was called, before anything was filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
@@ -270,8 +280,11 @@ impl CaseReport {
             timeline: case.points.clone(),
             histogram: Sparse::of(&case.latency),
             hiccup_histogram: Sparse::of(&case.hiccups),
+            streams: Vec::new(),
+            distance: None,
             baseline_of: None,
             contestant: None,
+            server: None,
             client: None,
             setup: None,
             turns: Vec::new(),

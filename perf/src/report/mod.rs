@@ -5,6 +5,7 @@ pub mod hlog;
 pub mod html;
 pub mod json;
 pub mod sparse;
+pub mod stream;
 pub mod suite;
 pub mod table;
 

@@ -82,8 +82,8 @@ fn remarks(text: &mut String, case: &CaseReport) {
         let _ = writeln!(text, "  latency from the real send: p50 {p50} us, p99 {p99} us, p99.9 {p99_9} us");
     }
     let counts = &case.counts;
-    if counts.predictions > 0 {
-        let share = |part: u64| part as f64 / counts.predictions as f64 * 100.0;
+    let share = |part: u64| part as f64 / counts.predictions as f64 * 100.0;
+    if counts.compared() > 0 {
         let _ = writeln!(
             text,
             "  {} predictions: {:.3} % agree with the reference; logical errors {} ({:.3} %), reference {} ({:.3} %)",
@@ -94,6 +94,10 @@ fn remarks(text: &mut String, case: &CaseReport) {
             counts.reference_logical_errors,
             share(counts.reference_logical_errors)
         );
+    } else if counts.predictions > 0 {
+        let errors = counts.logical_errors;
+        let _ =
+            writeln!(text, "  {} predictions: logical errors {errors} ({:.3} %)", counts.predictions, share(errors));
     }
     if let Some(rate) = case.logical_errors() {
         let [low, high] = rate.wilson().map(|end| end * 100.0);

@@ -15,6 +15,7 @@ use hdrhistogram::Histogram;
 use super::story::Story;
 use crate::{
     load::{Limit, Load, Pacing},
+    report::stream::Part,
     tally,
 };
 
@@ -27,25 +28,14 @@ const CORRECTIONS: u32 = 1 << 31;
 const RESET: u32 = u32::MAX;
 const FORM: HeaderForm = HeaderForm::V24;
 
-/// A part of a stream.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
-    /// Rounds answered, from the beginning.
-    pub(super) rounds: u64,
-    /// When the last of them was answered, from the beginning.
-    pub(super) at: Duration,
-    /// Rounds that were due then and not answered.
-    pub(super) backlog: u64,
-    /// The most of them within this part.
-    pub(super) most: u64,
-}
-
 /// How a stream went.
 #[derive(Debug)]
 pub(super) struct Streamed {
     pub(super) parts: Vec<Part>,
     /// From when a round was due to its answer, in nanoseconds.
     pub(super) latency: Histogram<u64>,
+    /// Between two polls, in nanoseconds.
+    pub(super) hiccups: Histogram<u64>,
     /// `get_corrections` that were answered as they must.
     pub(super) right: u64,
     /// The first that was not: after so many rounds, what was answered and what should be.
@@ -88,7 +78,9 @@ impl Client<'_> {
         let start = self.clock.now().mono;
         let mut load = Load::new(self.pacing, start);
         load.limit(Limit::Count(rounds), start);
-        let streamed = Streamed { parts: Vec::new(), latency: tally::histogram(), right: 0, wrong: None, stray: 0 };
+        let [latency, hiccups] = [(); 2].map(|()| tally::histogram());
+        let streamed = Streamed { parts: Vec::new(), latency, hiccups, right: 0, wrong: None, stray: 0 };
+        let mut polled = start;
         let mut state = State {
             load,
             start,
@@ -112,6 +104,8 @@ impl Client<'_> {
                 bail!("{} was answered with status {status}", name(id));
             }
             let now = self.clock.now().mono;
+            state.streamed.hiccups.saturating_record(now.0.saturating_sub(polled.0));
+            polled = now;
             self.send(&mut state, port, peer, now)?;
             port.tx();
             if state.answered == rounds && state.heard as u64 == PARTS.min(rounds) {
@@ -261,8 +255,8 @@ impl Client<'_> {
         state.most = state.most.max(backlog);
         let part = state.streamed.parts.len() as u64 + 1;
         if state.answered == rounds * part / PARTS.min(rounds) {
-            let at = now - state.start;
-            state.streamed.parts.push(Part { rounds: state.answered, at, backlog, most: state.most });
+            let at_ns = now.0.saturating_sub(state.start.0);
+            state.streamed.parts.push(Part { rounds: state.answered, at_ns, backlog, backlog_most: state.most });
             state.most = 0;
         }
     }

@@ -6,7 +6,7 @@
 mod client;
 mod story;
 
-use std::{fs, process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use berth_host::{TscClock, pin_current_thread};
@@ -19,14 +19,23 @@ use berth_rpc::{
 };
 use berth_wire::rpc::{HeaderForm, PtpEncoding};
 use client::{Client, Streamed};
-use serde_json::{Value, json};
 use story::Story;
 
 use crate::{
-    args::StreamArgs,
+    args::{PaceArgs, StreamArgs},
+    environment::Environment,
+    job::{Job, Spoken},
     load::Pacing,
     ports::{self, Cpus, Opening, Way},
+    report::{
+        self, Report,
+        case::Case,
+        json::CaseReport,
+        stream::{Part, Stream},
+    },
     server::{Serve, Server},
+    tally::Counts,
+    verify::Protocol,
 };
 
 /// Time to calibrate the clock; about 10 ppm.
@@ -47,19 +56,21 @@ impl PortUser for User<'_> {
 /// Runs the command line. Failure: a correction is not what it must be.
 pub(crate) fn run(args: &StreamArgs) -> anyhow::Result<ExitCode> {
     let pace = &args.load.pace;
-    if pace.hlog.is_some() || pace.html.is_some() {
-        bail!("a stream writes --json alone");
+    if pace.hlog.is_some() {
+        bail!("a stream writes no --hlog");
     }
+    let environment = Environment::read();
     let story = Arc::new(Story::draw(args)?);
     let cpus = Cpus::choose(pace.cpu, pace.bounce_cpu)?;
     pin_current_thread(cpus.client)?;
     let clock = TscClock::calibrate(CALIBRATION);
+    let pacing = args.load.pacing();
     let mut streamed = None;
     let user = User {
         client: Client {
             story: &story,
             decoder_id: args.decoder,
-            pacing: args.load.pacing(),
+            pacing,
             timeout: Duration::from_millis(pace.timeout),
             clock: clock.clone(),
         },
@@ -69,11 +80,18 @@ pub(crate) fn run(args: &StreamArgs) -> anyhow::Result<ExitCode> {
     let usual = ports::USUAL_FRAME;
     ports::open(&Opening { way: &way, max_frame: usual, longest: usual, clock: &clock, cpus }, user)?;
     let streamed = streamed.context("the port was not used")??;
-    let report = report(&story, args.load.pacing(), &streamed);
-    print!("{}", told(&report));
-    if let Some(path) = &pace.json {
-        fs::write(path, format!("{report:#}\n")).with_context(|| path.display().to_string())?;
-    }
+    let job = Job {
+        pace: PaceArgs { count: Some(story.rounds()), warmup: Duration::ZERO, ..pace.clone() },
+        pacing,
+        way,
+        protocol: Protocol::Rpc { header: HeaderForm::V24, ptp: None, echo: false },
+        spoken: Spoken { header: "v24".into(), ptp: "off", echo: false, shots: None },
+        plans: Vec::new(),
+    };
+    let case = case_of(args, &story, pacing, &streamed);
+    print!("{}", told(&case, &case.streams[0]));
+    let report = Report { cases: vec![case], ..Report::new(environment, &job, cpus.client, &[]) };
+    report::write_files(&report, pace)?;
     Ok(if streamed.wrong.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -103,83 +121,77 @@ fn serve(story: Arc<Story>) -> Arc<Serve> {
     })
 }
 
-/// What came of a stream, times in nanoseconds.
-fn report(story: &Story, pacing: Pacing, streamed: &Streamed) -> Value {
+/// What came of a stream, as a case: its requests are the rounds and the `get_corrections`, its latency is of rounds.
+fn case_of(args: &StreamArgs, story: &Story, pacing: Pacing, streamed: &Streamed) -> CaseReport {
     let rounds = story.rounds();
-    let offered = match pacing {
-        Pacing::Open { rate, .. } => Some(1e9 / rate),
-        Pacing::Closed { .. } => None,
+    let parts = streamed.parts.len() as u64;
+    let end = Duration::from_nanos(streamed.parts.last().map_or(0, |part| part.at_ns));
+    let mut case = Case::new(format!("{rounds} rounds"), None, &[]);
+    case.latency = streamed.latency.clone();
+    case.hiccups = streamed.hiccups.clone();
+    case.answering = end;
+    case.counts = Counts {
+        sent: rounds + parts,
+        answered: rounds + streamed.right,
+        wrong: parts - streamed.right,
+        stale: streamed.stray,
+        ..Counts::default()
     };
-    let mut before = (0, Duration::ZERO);
-    let part = |part: &client::Part| {
-        let (rounds, at) = std::mem::replace(&mut before, (part.rounds, part.at));
-        let round_ns = part.at.saturating_sub(at).as_nanos() as f64 / (part.rounds - rounds) as f64;
-        json!({
-            "rounds": part.rounds,
-            "at_ns": part.at.as_nanos() as u64,
-            "round_ns": round_ns,
-            "backlog": part.backlog,
-            "backlog_most": part.most,
-        })
+    let mistake = streamed.wrong.map(|(rounds, found, expected)| {
+        format!("the corrections after {rounds} rounds are {found:?}, the library says {expected:?}")
+    });
+    let stream = Stream {
+        rounds,
+        window_rounds: args.window_rounds as u64,
+        offered_ns: match pacing {
+            Pacing::Open { rate, .. } => Some(1e9 / rate),
+            Pacing::Closed { .. } => None,
+        },
+        round_ns: end.as_nanos() as f64 / rounds as f64,
+        parts: streamed.parts.clone(),
+        corrections_right: streamed.right,
+        logical_error: story.corrections(rounds) != Some(story.truth),
     };
-    let parts: Vec<_> = streamed.parts.iter().map(part).collect();
-    let all = streamed.parts.last().map_or(Duration::ZERO, |part| part.at);
-    let at = |quantile| streamed.latency.value_at_quantile(quantile);
-    json!({
-        "rounds": rounds,
-        "offered_ns": offered,
-        "round_ns": all.as_nanos() as f64 / rounds as f64,
-        "backlog_most": streamed.parts.iter().map(|part| part.most).max(),
-        "latency_ns": { "p50": at(0.5), "p99": at(0.99), "p99.9": at(0.999), "longest": at(1.0) },
-        "parts": parts,
-        "answers_stray": streamed.stray,
-        "corrections_right": streamed.right,
-        "corrections_wrong": streamed.wrong.map(|(rounds, found, expected)| {
-            json!({ "after_rounds": rounds, "found": found, "expected": expected })
-        }),
-        "logical_error": story.corrections(rounds) != Some(story.truth),
-    })
+    CaseReport { first_mistake: mistake, streams: vec![stream], ..CaseReport::of(&case) }
 }
 
 /// The report in words.
-fn told(report: &Value) -> String {
+fn told(case: &CaseReport, stream: &Stream) -> String {
     use std::fmt::Write as _;
-    let us = |value: &Value| value.as_f64().unwrap_or(f64::NAN) / 1e3;
+    let us = |ns: u64| ns as f64 / 1e3;
     let mut text =
         format!("{:>12} {:>12} {:>12} {:>10} {:>10}\n", "rounds", "at ms", "us a round", "backlog", "at most");
-    for part in report["parts"].as_array().into_iter().flatten() {
+    let mut before = (0, 0);
+    for Part { rounds, at_ns, backlog, backlog_most } in &stream.parts {
+        let (rounds_before, ns_before) = std::mem::replace(&mut before, (*rounds, *at_ns));
         let _ = writeln!(
             text,
-            "{:>12} {:>12.3} {:>12.3} {:>10} {:>10}",
-            part["rounds"].to_string(),
-            us(&part["at_ns"]) / 1e3,
-            us(&part["round_ns"]),
-            part["backlog"].to_string(),
-            part["backlog_most"].to_string(),
+            "{rounds:>12} {:>12.3} {:>12.3} {backlog:>10} {backlog_most:>10}",
+            us(*at_ns) / 1e3,
+            us(at_ns - ns_before) / (rounds - rounds_before) as f64,
         );
     }
-    let offered = match report["offered_ns"].as_f64() {
+    let offered = match stream.offered_ns {
         Some(offered) => format!("a round each {:.3} us", offered / 1e3),
         None => "as fast as they were answered".to_owned(),
     };
-    let _ =
-        writeln!(text, "{} rounds, {offered}: {:.3} us a round sustained", report["rounds"], us(&report["round_ns"]));
-    let latency = &report["latency_ns"];
+    let _ = writeln!(text, "{} rounds, {offered}: {:.3} us a round sustained", stream.rounds, stream.round_ns / 1e3);
+    let latency = &case.latency;
     let _ = writeln!(
         text,
         "answered p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, longest {:.1} us after a round was due",
-        us(&latency["p50"]),
-        us(&latency["p99"]),
-        us(&latency["p99.9"]),
-        us(&latency["longest"]),
+        us(latency.p50),
+        us(latency.p99),
+        us(latency.p99_9),
+        us(latency.max),
     );
-    if report["answers_stray"] != 0 {
-        let _ = writeln!(text, "{} answers to no request under way", report["answers_stray"]);
+    if case.counts.stale > 0 {
+        let _ = writeln!(text, "{} answers to no request under way", case.counts.stale);
     }
-    let error = if report["logical_error"] == true { "a logical error" } else { "no logical error" };
-    let _ = match &report["corrections_wrong"] {
-        Value::Null => writeln!(text, "{} corrections, all as they must be; {error}", report["corrections_right"]),
-        wrong => writeln!(text, "wrong corrections, first {wrong}"),
+    let error = if stream.logical_error { "a logical error" } else { "no logical error" };
+    let _ = match &case.first_mistake {
+        None => writeln!(text, "{} corrections, all as they must be; {error}", stream.corrections_right),
+        Some(mistake) => writeln!(text, "wrong corrections, first: {mistake}"),
     };
     text
 }

@@ -153,7 +153,10 @@ impl Bench {
         for (option, value) in self.cpus.other.iter().map(|cpu| ("--bounce-cpu", *cpu)) {
             all.extend([option.into(), value.to_string()]);
         }
-        all.extend(["--duration".into(), seconds.to_string(), "--warmup".into(), warmup.to_string()]);
+        if !words.iter().any(|word| word.starts_with("--count")) {
+            all.extend(["--duration".into(), seconds.to_string()]);
+        }
+        all.extend(["--warmup".into(), warmup.to_string()]);
         all.extend(["--json".into(), json.to_string_lossy().into_owned()]);
         all.extend(expect_losses.then(|| "--expect-losses".to_owned()));
         let process = self.program(&all)?;

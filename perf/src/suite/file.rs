@@ -77,7 +77,7 @@ pub struct Case {
     pub name: String,
     /// Which server it asks; none with `--port loopback`.
     pub server: Option<String>,
-    /// `berth perf`'s arguments, which begin with `rpc`, `lease`, `nvme` or `hip`.
+    /// `berth perf`'s arguments, which begin with `rpc`, `lease`, `nvme`, `hip` or `stream`; with `--count` the suite gives it no time.
     pub client: String,
     /// What runs in turns with it: `perf/baselines/NAME.toml`.
     #[serde(default)]
@@ -85,6 +85,8 @@ pub struct Case {
     /// Lost and doubled requests are no failure.
     #[serde(default)]
     pub expect_losses: bool,
+    /// Distance of the code that a stream's rounds are of: the report names the largest that a core sustains.
+    pub distance: Option<u32>,
 }
 
 /// Load from below to beyond what a server can answer.
@@ -394,8 +396,8 @@ fn check_client(document: &mut Document<'_>, field: String, client: &str) {
         Ok(line) => line,
         Err(error) => return document.wrong(field, error),
     };
-    if !["rpc ", "lease ", "nvme ", "hip "].iter().any(|command| line.starts_with(command)) {
-        return document.wrong(field, "begins with rpc, lease, nvme or hip, as after `berth perf`");
+    if !["rpc ", "lease ", "nvme ", "hip ", "stream "].iter().any(|command| line.starts_with(command)) {
+        return document.wrong(field, "begins with rpc, lease, nvme, hip or stream, as after `berth perf`");
     }
     if let Err(error) = Cli::try_parse_from(std::iter::once("perf").chain(line.split_whitespace())) {
         let text = error.to_string();
@@ -448,7 +450,7 @@ mod tests {
         assert_eq!(
             mistakes("about = \"x\"\n[[case]]\nname = \"a\"\nclient = \"rpc --port loopback\"\nturn = 3\n"),
             [
-                "s.toml:5:1: case[0].turn: unknown field `turn`, expected one of `name`, `server`, `client`, `baselines`, `expect_losses`"
+                "s.toml:5:1: case[0].turn: unknown field `turn`, expected one of `name`, `server`, `client`, `baselines`, `expect_losses`, `distance`"
             ]
         );
         assert_eq!(

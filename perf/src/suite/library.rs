@@ -43,6 +43,22 @@ const DATA: &[(&str, &[u8])] = &[
     ("surface_d5.dets.b8", include_bytes!("../../data/surface_d5_p5e-3.dets.b8")),
     ("surface_d5.obs.b8", include_bytes!("../../data/surface_d5_p5e-3.obs.b8")),
     ("surface_d5.pymatching.b8", include_bytes!("../../data/surface_d5_p5e-3.pymatching.b8")),
+    ("colour_d3.dem", include_bytes!("../../data/colour_d3_p2e-3.dem")),
+    ("colour_d3.dets.b8", include_bytes!("../../data/colour_d3_p2e-3.dets.b8")),
+    ("colour_d3.obs.b8", include_bytes!("../../data/colour_d3_p2e-3.obs.b8")),
+    ("colour_d5.dem", include_bytes!("../../data/colour_d5_p2e-3.dem")),
+    ("colour_d5.dets.b8", include_bytes!("../../data/colour_d5_p2e-3.dets.b8")),
+    ("colour_d5.obs.b8", include_bytes!("../../data/colour_d5_p2e-3.obs.b8")),
+    ("bicycle_72.dem", include_bytes!("../../data/bicycle_72_p12e-3.dem")),
+    ("bicycle_72.dets.b8", include_bytes!("../../data/bicycle_72_p12e-3.dets.b8")),
+    ("bicycle_72.obs.b8", include_bytes!("../../data/bicycle_72_p12e-3.obs.b8")),
+    ("bicycle_144.dem", include_bytes!("../../data/bicycle_144_p12e-3.dem")),
+    ("bicycle_144.dets.b8", include_bytes!("../../data/bicycle_144_p12e-3.dets.b8")),
+    ("bicycle_144.obs.b8", include_bytes!("../../data/bicycle_144_p12e-3.obs.b8")),
+    ("surface_d3x13.dem", include_bytes!("../../data/surface_d3x13.dem")),
+    ("surface_d5x21.dem", include_bytes!("../../data/surface_d5x21.dem")),
+    ("surface_d7x29.dem", include_bytes!("../../data/surface_d7x29.dem")),
+    ("surface_d9x37.dem", include_bytes!("../../data/surface_d9x37.dem")),
 ];
 
 /// Where suites come from.

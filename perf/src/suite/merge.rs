@@ -45,6 +45,7 @@ pub(super) fn turns(name: String, taken: impl Iterator<Item = Taken>) -> CaseRep
         merged.counts.add(&report.counts);
         merged.seconds += report.seconds;
         merged.bounce_after = report.bounce_after;
+        merged.streams.extend(report.streams);
         merged.first_mistake = merged.first_mistake.or(report.first_mistake);
         for (name, count) in report.port_counters {
             *merged.port_counters.entry(name).or_default() += count;

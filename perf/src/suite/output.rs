@@ -19,6 +19,7 @@ use crate::report::{
     hlog::{MAX_VALUE_DIVISOR, create},
     html,
     json::CaseReport,
+    stream::{Pace, RULE},
     suite::{Contest, Estimate, OverloadReport, Program},
     table,
 };
@@ -97,6 +98,24 @@ pub(super) fn render(report: &Report) -> String {
         let median = sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN);
         let _ =
             writeln!(text, "{baseline}, beside {case}: {what} {median:.2} {unit}, median of {} turns", figures.len());
+    }
+    let paces = Pace::all(&report.cases);
+    if !paces.is_empty() {
+        let _ = writeln!(text, "\nstreams: {RULE}");
+    }
+    for pace in paces {
+        let _ =
+            writeln!(text, "  a round each {:.1} us: {}", pace.offered_ns / 1e3, pace.sustained().unwrap_or_default());
+        for (case, stream) in &pace.cases {
+            let _ = writeln!(
+                text,
+                "    {}: {} rounds behind in the last quarter, at most {}; {:.3} us a round",
+                case.name,
+                stream.backlog_late(),
+                stream.backlog_most(),
+                stream.round_ns / 1e3
+            );
+        }
     }
     if let Some(overload) = &facts.overload {
         text.push_str(&steps(overload));

@@ -238,6 +238,8 @@ impl Entry<'_> {
         report.baseline_of = self.baseline.as_ref().map(|_| self.case.name.clone());
         report.contestant = Some(self.baseline.unwrap_or_else(|| "berth".into()));
         report.client = Some(self.case.client.clone());
+        report.server.clone_from(&self.case.server);
+        report.distance = self.case.distance;
         report
     }
 }

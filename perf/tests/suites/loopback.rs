@@ -1,10 +1,8 @@
 //! The whole command against Berth's own service on a second core, with faults in between that are counted exactly.
 
-use std::{fs, path::Path, process::ExitCode};
+use std::{fs, process::ExitCode};
 
-use serde_json::Value;
-
-use crate::common::{run, try_suite};
+use crate::common::{run, run_suite, try_suite};
 
 #[test]
 fn injected_losses_and_duplicates_are_counted_one_by_one() {
@@ -80,31 +78,37 @@ fn a_mix_with_a_real_decoder_agrees_with_the_reference() {
 #[test]
 fn a_streamed_experiment_is_corrected_as_the_library_says() {
     let folder = tempfile::tempdir().unwrap();
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/decoders/surface_d7.dem");
-    // Its loop, of two rounds, often enough for windows of two distances that are alike.
-    let text = fs::read_to_string(model).unwrap().replace("\nrepeat 2 {\n", "\nrepeat 13 {\n");
-    let [model, json] = ["model.dem", "report.json"].map(|name| folder.path().join(name));
-    fs::write(&model, text).unwrap();
-    let args =
-        format!("--port loopback --model {} --json {} --window-rounds 14 --commit 6", model.display(), json.display());
+    let html = folder.path().join("page.html");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/data/surface_d7x29.dem");
+    let args = format!("--port loopback --model {model} --html {} --window-rounds 14 --commit 6", html.display());
     let report = |more: &str| {
-        let code = try_suite("stream", &format!("{args} {more}")).unwrap();
-        let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-        assert_eq!((code, report["corrections_wrong"].clone()), (ExitCode::SUCCESS, Value::Null), "{report}");
-        assert_eq!(report["parts"].as_array().unwrap().len() as u64, report["corrections_right"].as_u64().unwrap());
-        report
+        let (code, report) = run_suite("stream", &format!("{args} {more}")).unwrap();
+        let case = report.cases.into_iter().next().unwrap();
+        let stream = case.streams[0].clone();
+        assert_eq!((code, &case.first_mistake, case.counts.wrong), (ExitCode::SUCCESS, &None, 0));
+        assert_eq!((stream.parts.len() as u64, stream.corrections_right), (20, 20));
+        assert_eq!((case.latency.n, case.counts.answered), (stream.rounds, stream.rounds + 20));
+        assert!(case.hiccups.polls > 0 && stream.parts.is_sorted_by_key(|part| (part.rounds, part.at_ns)));
+        (case, stream)
     };
     // Without --count as long as the model; as fast as 16 rounds under way let it.
-    let whole = report("--window 16");
-    assert_eq!((&whole["rounds"], &whole["corrections_right"]), (&30.into(), &20.into()));
-    assert!(whole["backlog_most"].as_u64().unwrap() <= 16);
+    let (_, whole) = report("--window 16");
+    assert_eq!((whole.rounds, whole.offered_ns), (30, None));
+    assert!(whole.backlog_most() <= 16);
     // Answers that come twice count once.
-    let doubled = report("--count 1002 --window 16 --fault rx.duplicate=0.3,seed=5");
-    assert_eq!(doubled["corrections_right"], 20);
-    assert!(doubled["answers_stray"].as_u64().unwrap() > 200, "{doubled}");
-    let longer = report("--count 1002 --rate 20000 --seed 5");
-    assert_eq!((&longer["rounds"], &longer["offered_ns"]), (&1002.into(), &50_000.0.into()));
-    assert!(longer["round_ns"].as_f64().unwrap() > 45_000.0, "not faster than offered: {longer}");
+    let (doubled, _) = report("--count 1002 --window 16 --fault rx.duplicate=0.3,seed=5");
+    assert!(doubled.counts.stale > 200, "{:?}", doubled.counts);
+    let (_, longer) = report("--count 1002 --rate 20000 --seed 5");
+    assert_eq!((longer.rounds, longer.offered_ns), (1002, Some(50_000.0)));
+    assert!(longer.round_ns > 45_000.0, "not faster than offered: {longer:?}");
+    // All are due at once: those of the last tenth wait at nine tenths.
+    let (_, fast) = report("--count 10002 --rate 1000000000");
+    assert_eq!((fast.backlog_late(), fast.keeps_up()), (1001, false), "{fast:?}");
+    let page = fs::read_to_string(html).unwrap();
+    for told in ["<h2>Streams</h2>", "<h3>A round each 1 ns</h3>", "<td>1\u{202f}001</td><td>no</td>"] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("inf"));
     let error = try_suite("stream", &format!("{args} --count 1003")).unwrap_err();
     assert!(format!("{error:#}").contains("any multiple of 6 more"), "{error:#}");
 }

@@ -406,7 +406,7 @@ fn decoder_shots() -> Data {
     let shots = 16;
     let mut truth = vec![0; shots];
     truth[3] = 1;
-    let reference = vec![0; shots];
+    let reference = Some(vec![0; shots]);
     let shots = Shots { detectors: 24, observables: 1, events: vec![0x11; 3 * shots], truth, reference };
     Data { shots: Some(shots), ..Data::default() }
 }

@@ -131,12 +131,12 @@ fn families(page: &mut String, reports: &[(&str, &Report)]) {
         for case in report.cases.iter().filter(|case| case.baseline_of.is_none() && case.latency.n > 0) {
             let Some(client) = &case.client else { continue };
             let mut words = client.split(' ');
-            let mut kept = Vec::new();
+            let mut kept: Vec<_> = case.server.iter().map(|server| format!("{server}:")).collect();
             while let Some(word) = words.next() {
                 if matches!(word, "--rate" | "--window" | "--burst") {
                     words.next();
                 } else {
-                    kept.push(word);
+                    kept.push(word.to_owned());
                 }
             }
             let name = if reports.len() > 1 { format!("{report_name}: {}", kept.join(" ")) } else { kept.join(" ") };

@@ -4,10 +4,12 @@ mod accuracy;
 mod cases;
 mod chart;
 mod findings;
+mod streams;
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::json::{CaseReport, Report};
+use crate::tally::Counts;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -28,6 +30,7 @@ pub fn render(reports: &[(&str, &Report)]) -> String {
     for (name, report) in reports {
         let heading = if reports.len() > 1 { format!("{}: ", escape(name)) } else { String::new() };
         findings::render(&mut page, &heading, report);
+        streams::render(&mut page, &heading, report);
     }
     let groups = cases::groups(reports);
     cases::render(&mut page, reports, &groups);
@@ -95,11 +98,15 @@ fn tiles(page: &mut String, report: &Report) {
         ("Its 99th percentile", p99, ""),
         ("Longest client hiccup", duration(hiccup), ""),
     ];
-    let predictions = sum(|case| case.counts.predictions);
-    if predictions > 0 {
-        let share = sum(|case| case.counts.agreements) as f64 / predictions as f64 * 100.0;
+    let compared = sum(|case| case.counts.compared());
+    if compared > 0 {
+        let share = sum(|case| case.counts.agreements) as f64 / compared as f64 * 100.0;
         tiles.push(("Agreement with the reference decoder", format!("{share:.3} %"), ""));
-        let errors = [sum(|case| case.counts.logical_errors), sum(|case| case.counts.reference_logical_errors)];
+        let with = |count: fn(&Counts) -> u64| {
+            let cases = ours().filter(|case| case.counts.compared() > 0);
+            cases.map(|case| count(&case.counts)).fold(0, u64::saturating_add)
+        };
+        let errors = [with(|counts| counts.logical_errors), with(|counts| counts.reference_logical_errors)];
         tiles.push(("Logical errors, and the reference's", errors.map(group).join(" / "), ""));
     }
     page.push_str("<dl class=\"tiles\">\n");
