@@ -371,3 +371,22 @@ fn what_one_part_tells_of_another_decides() {
     assert_eq!((decode(&mut one, 0b110), decode(&mut two, 0b110)), (Ok(0b10), Ok(0b10)));
     assert_eq!((decode(&mut one, 0b111), decode(&mut two, 0b111)), (Ok(0b10), Ok(0b1001)));
 }
+
+/// Where many distances are alike, events find each other from both ends.
+#[test]
+fn there_is_room_for_pairs_that_are_found_twice() {
+    let often = [[0, 2], [0, 5], [1, 2], [1, 8], [3, 4], [3, 7], [5, 8], [6, 7]].map(|ends| (ends.to_vec(), 0.49));
+    let seldom =
+        [[0, 4], [0, 6], [0, 7], [1, 3], [1, 4], [1, 5], [1, 6], [1, 7], [2, 3], [2, 4], [2, 5], [2, 6], [3, 6]];
+    let more = [[3, 8], [4, 5], [4, 6], [4, 7], [4, 8], [5, 6], [7, 8]];
+    let seldom = seldom.into_iter().chain(more).map(|ends| (ends.to_vec(), 0.001));
+    let boundary = [1, 2, 5, 6, 7].map(|end| (vec![end], 0.001));
+    let edges: Vec<Edge> = often.into_iter().chain([(vec![3, 5], 0.463)]).chain(seldom).chain(boundary).collect();
+    let least = least_weights(9, &edges);
+    let mut decoder = mwpm(&model(9, &edges, 0));
+    for (syndrome, least) in (0..).zip(least) {
+        decode(&mut decoder, syndrome).unwrap();
+        assert!((decoder.weight().unwrap() - least).abs() < 1e-6, "{syndrome:b}");
+    }
+    assert_eq!(decoder.exhausted(), 0);
+}

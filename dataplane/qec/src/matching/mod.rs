@@ -198,7 +198,8 @@ impl Matching {
     pub(crate) fn new(paths: &Paths) -> Self {
         let detectors = paths.graph.num_detectors();
         let overlay = Overlay::new(paths);
-        let pairs = (PAIRS[0] + PAIRS[1] * detectors).min(detectors * detectors / 2);
+        // Two events that are as near to each other as to a third may both find their pair.
+        let pairs = (PAIRS[0] + PAIRS[1] * detectors).min(detectors * detectors);
         let entries = ENTRIES[0] + ENTRIES[1] * detectors;
         Self {
             steps: 0,
