@@ -68,6 +68,7 @@ fn describe_algorithm(algorithm: Algorithm) -> String {
     match algorithm {
         Algorithm::Mwpm => "mwpm".to_string(),
         Algorithm::CorrelatedMwpm => "correlated_mwpm".to_string(),
+        Algorithm::BeliefMwpm => "belief_mwpm".to_string(),
         Algorithm::Lut { depth } => format!("lut of depth {depth}"),
         Algorithm::MultiErrorLut { depth } => format!("multi_error_lut of depth {depth}"),
         Algorithm::RelayBp(RelayBp { relays, legs, iterations, arithmetic, .. }) => {

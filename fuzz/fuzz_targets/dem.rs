@@ -26,6 +26,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let algorithms = [
         Algorithm::Mwpm,
         Algorithm::CorrelatedMwpm,
+        Algorithm::BeliefMwpm,
         Algorithm::Lut { depth: 2 },
         Algorithm::MultiErrorLut { depth: 1 },
         Algorithm::RelayBp(relay),

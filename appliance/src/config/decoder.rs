@@ -145,6 +145,7 @@ fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Windows>) {
     let inner = [
         ("mwpm", Inner::Mwpm),
         ("correlated_mwpm", Inner::CorrelatedMwpm),
+        ("belief_mwpm", Inner::BeliefMwpm),
         ("lut", Inner::Lut { depth: 1 }),
         ("relay_bp", Inner::RelayBp(RelayBp::default())),
         ("bp_osd", Inner::BpOsd(BpOsd::default())),
@@ -152,7 +153,7 @@ fn algorithm(t: &mut Table<'_, '_>) -> (Option<Algorithm>, Option<Windows>) {
     let whole = inner.map(|(word, inner)| (word, Word::Inner(inner)));
     let others = [("multi_error_lut", Word::MultiErrorLut), ("window", Word::Window)];
     let algorithm = t.choice("algorithm", &[&whole[..], &others].concat());
-    let known = "algorithm = \"mwpm\", \"correlated_mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"multi_error_lut\" or \"window\"";
+    let known = "algorithm = \"mwpm\", \"correlated_mwpm\", \"belief_mwpm\", \"lut\", \"relay_bp\", \"bp_osd\", \"multi_error_lut\" or \"window\"";
     let algorithm = t.require("algorithm", algorithm, known);
     match algorithm.map(|at| at.value) {
         None => (None, None),
@@ -185,7 +186,7 @@ fn window(t: &mut Table<'_, '_>, layout: Layout, inner: &[(&'static str, Inner)]
 /// Reads the keys of an algorithm.
 fn parameters(t: &mut Table<'_, '_>, algorithm: Inner) -> Inner {
     match algorithm {
-        Inner::Mwpm | Inner::CorrelatedMwpm => algorithm,
+        Inner::Mwpm | Inner::CorrelatedMwpm | Inner::BeliefMwpm => algorithm,
         Inner::Lut { .. } => Inner::Lut { depth: t.number("depth") as usize },
         Inner::RelayBp(_) => Inner::RelayBp(RelayBp {
             relays: t.number("relays") as usize,

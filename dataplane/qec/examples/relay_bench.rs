@@ -46,6 +46,8 @@ fn main() -> Result<()> {
         ("bp_osd, localized", Algorithm::BpOsd(localized)),
         ("bp_osd, localized, order 0", Algorithm::BpOsd(BpOsd { order: 0, ..localized })),
         ("mwpm", Algorithm::Mwpm),
+        ("correlated_mwpm", Algorithm::CorrelatedMwpm),
+        ("belief_mwpm", Algorithm::BeliefMwpm),
         ("lut, depth 1", Algorithm::Lut { depth: 1 }),
     ];
     println!(

@@ -22,6 +22,8 @@ pub enum Algorithm {
     /// The same in two passes, of which the second knows what errors the first has found: parts of one mechanism make each
     /// other likelier.
     CorrelatedMwpm,
+    /// The same in one pass, with the weights that belief propagation gives each shot.
+    BeliefMwpm,
     /// Look-up in a table with the syndrome of every set of up to `depth` error mechanisms, and what is likeliest to have
     /// flipped.
     Lut {
@@ -113,8 +115,9 @@ impl Tables {
     /// Computes the tables of a detector error model, which takes time and memory if the model is large.
     pub fn new(model: &DetectorErrorModel, algorithm: Algorithm) -> Result<Self, ModelError> {
         let kind = match algorithm {
-            Algorithm::Mwpm => Kind::Mwpm(Paths::new(model, false)?),
-            Algorithm::CorrelatedMwpm => Kind::Mwpm(Paths::new(model, true)?),
+            Algorithm::Mwpm => Kind::Mwpm(Paths::new(model)?),
+            Algorithm::CorrelatedMwpm => Kind::Mwpm(Paths::correlated(model)?),
+            Algorithm::BeliefMwpm => Kind::Mwpm(Paths::believed(model)?),
             Algorithm::Lut { depth } => Kind::Lut(Lut::from_model(model, depth, Rule::Likeliest)?),
             Algorithm::MultiErrorLut { depth } => Kind::Lut(Lut::from_model(model, depth, Rule::First)?),
             Algorithm::RelayBp(parameters) => Kind::Relay(Relay::new(model, parameters)?),

@@ -8,7 +8,7 @@
 use crate::{
     bits,
     decoder::{Kind, Tables},
-    mwpm::Paths,
+    mwpm::{Paths, Weights},
 };
 
 /// Observables that there can be.
@@ -55,7 +55,7 @@ impl Gap {
     /// Prepares gaps for decoders with these tables.
     pub fn new(tables: &Tables) -> Result<Self, GapError> {
         let Kind::Mwpm(paths) = &tables.kind else { return Err(GapError::Algorithm) };
-        if paths.correlations.is_some() {
+        if !matches!(paths.weights, Weights::Own) {
             return Err(GapError::Algorithm);
         }
         if tables.num_observables > MAX_OBSERVABLES {
@@ -97,7 +97,7 @@ impl Split {
         for detector in (0..detectors as u32).filter(|detector| is_moved(*detector)) {
             words[detector as usize / 64] |= 1 << (detector % 64);
         }
-        Ok(Self { paths: Paths::of(graph, None), observable, moved: words })
+        Ok(Self { paths: Paths::of(graph, Weights::Own), observable, moved: words })
     }
 
     /// The events of answers with the other flip: those of the shot, and that of the observable.

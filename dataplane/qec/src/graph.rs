@@ -245,6 +245,11 @@ pub(crate) fn weight(probability: f64) -> i64 {
     2 * ((likelihood * (RESOLUTION / 2.0)).round() as i64).max(1)
 }
 
+/// -ln of a probability, as a weight.
+pub(crate) fn surprise(probability: f64) -> i64 {
+    2 * ((-probability.max(f64::MIN_POSITIVE).ln() * (RESOLUTION / 2.0)).round() as i64).max(1)
+}
+
 /// Probability of an error with this weight, to ten digits.
 pub(crate) fn probability(weight: i64) -> f64 {
     (1.0 + (weight as f64 / RESOLUTION).exp()).recip()

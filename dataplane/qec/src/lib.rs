@@ -5,6 +5,7 @@
 //! measurements to detection events. [`window`] decodes rounds as they arrive, by any of them. [`readout`] is for outcomes that are not certain, [`gap`] for the confidence of an answer. [`gpu`] has `relay` and `lut` for GPUs. [`mock`] only answers recorded syndromes.
 #![forbid(unsafe_code)]
 
+mod belief;
 mod bits;
 mod correlated;
 mod decoder;

@@ -4,12 +4,14 @@
 //! most likely errors behind a set of events form a matching of least weight, of each event with another or with the
 //! boundary, at the distances of the graph. `matching` finds it, exactly, for any number of events; `few` tries all
 //! matchings if there are so few events and detectors that this is faster. The steps of a shot are limited: what is unmatched
-//! then is matched by union-find, which is not exact. A second pass may follow (`correlated`). A shot may bring weights of its
-//! own (`readout`), and ask how much heavier another answer is (`gap`).
+//! then is matched by union-find, which is not exact. A second pass may follow (`correlated`). Belief
+//! propagation may give the weights of a shot (`belief`), or it may bring some of its own (`readout`), and ask how much heavier
+//! another answer is (`gap`).
 
 use std::sync::Arc;
 
 use crate::{
+    belief::{Beliefs, Posteriors},
     correlated::Correlations,
     decoder::DecodeError,
     dem::DetectorErrorModel,
@@ -55,29 +57,51 @@ pub(crate) struct Paths {
     pub(crate) nearest: Nearest,
     few: Few,
     pub(crate) anchors: Anchors,
-    /// For matching in two passes.
-    pub(crate) correlations: Option<Correlations>,
+    pub(crate) weights: Weights,
+}
+
+/// With which weights a shot is matched.
+#[derive(Debug)]
+pub(crate) enum Weights {
+    /// Those of the graph.
+    Own,
+    /// The same, then those that the errors of the first matching imply.
+    Correlated(Correlations),
+    /// Those of belief propagation.
+    Believed(Box<Beliefs>),
 }
 
 impl Paths {
-    pub(crate) fn new(model: &DetectorErrorModel, correlated: bool) -> Result<Self, MwpmError> {
+    pub(crate) fn new(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
+        Ok(Self::of(Graph::new(model)?, Weights::Own))
+    }
+
+    /// For matching in two passes.
+    pub(crate) fn correlated(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
         let graph = Graph::new(model)?;
-        let correlations = correlated.then(|| Correlations::new(model, &graph));
-        Ok(Self::of(graph, correlations))
+        let correlations = Correlations::new(model, &graph);
+        Ok(Self::of(graph, Weights::Correlated(correlations)))
+    }
+
+    /// For matching with beliefs.
+    pub(crate) fn believed(model: &DetectorErrorModel) -> Result<Self, MwpmError> {
+        let graph = Graph::new(model)?;
+        let beliefs = Beliefs::new(model, &graph);
+        Ok(Self::of(graph, Weights::Believed(Box::new(beliefs))))
     }
 
     /// The tables of a graph.
-    pub(crate) fn of(graph: Graph, correlations: Option<Correlations>) -> Self {
+    pub(crate) fn of(graph: Graph, weights: Weights) -> Self {
         let nearest = Nearest::new(&graph);
-        let is_traced = graph.is_wide() || correlations.is_some();
-        let few = if is_traced { Few::default() } else { Few::new(&graph) };
+        let is_plain = !graph.is_wide() && matches!(weights, Weights::Own);
+        let few = if is_plain { Few::new(&graph) } else { Few::default() };
         let anchors = Anchors::new(&graph, &nearest);
-        Self { graph, nearest, few, anchors, correlations }
+        Self { graph, nearest, few, anchors, weights }
     }
 
     /// Whether the errors of matched paths have to be known, one by one.
     pub(crate) fn is_traced(&self) -> bool {
-        self.graph.is_wide() || self.correlations.is_some()
+        self.graph.is_wide() || matches!(self.weights, Weights::Correlated(_))
     }
 }
 
@@ -106,6 +130,7 @@ pub(crate) struct Matcher {
     /// Edges whose weights are not those of the graph.
     weighed: Vec<u32>,
     gaps: Option<Gaps>,
+    posteriors: Option<Posteriors>,
     /// Steps of a shot.
     pub(crate) steps: u64,
     /// Shots that took more.
@@ -124,17 +149,26 @@ struct Gaps {
 impl Matcher {
     pub(crate) fn new(paths: &Paths) -> Self {
         let detectors = paths.graph.num_detectors();
-        Self {
+        let mut matcher = Self {
             events: Vec::with_capacity(detectors),
             matching: Matching::new(paths),
             path: Path { weight: 0, flips: 0 },
             is_least: true,
             weighed: Vec::new(),
             gaps: None,
-            steps: (STEPS + STEPS_PER_DETECTOR * detectors as u64)
-                * if paths.correlations.is_some() { PASSES } else { 1 },
+            posteriors: None,
+            steps: STEPS + STEPS_PER_DETECTOR * detectors as u64,
             exhausted: 0,
+        };
+        match &paths.weights {
+            Weights::Own => {}
+            Weights::Correlated(_) => matcher.steps *= PASSES,
+            Weights::Believed(beliefs) => {
+                matcher.weigh_all(paths);
+                matcher.posteriors = Some(Posteriors::new(beliefs));
+            }
         }
+        matcher
     }
 
     /// Makes room for shots that bring weights.
@@ -176,8 +210,14 @@ impl Matcher {
     #[inline]
     pub(crate) fn decode(&mut self, paths: &Paths, events: &[u64], out: &mut [u64]) -> Result<(), DecodeError> {
         self.load(paths, events);
-        if let Some(correlations) = &paths.correlations {
-            return self.decode_twice(paths, correlations, out);
+        match (&paths.weights, &mut self.posteriors) {
+            (Weights::Correlated(correlations), _) => return self.decode_twice(paths, correlations, out),
+            (Weights::Believed(beliefs), Some(posteriors)) if !self.events.is_empty() => {
+                let overlay = &mut self.matching.overlay;
+                posteriors.of(beliefs, events, |edge, weight| overlay.weigh(edge, |_| weight));
+                return self.decode_overlaid(paths, out);
+            }
+            _ => {}
         }
         let least = least(&mut self.matching, paths, &self.events);
         self.path = least.or_else(|stop| self.finish(stop, paths))?;
@@ -202,6 +242,11 @@ impl Matcher {
             overlay.weigh(edge, |own| weight(either(probability(own), wrong)));
             self.weighed.push(edge);
         }
+        self.decode_overlaid(paths, out)
+    }
+
+    /// Flips of a least-weight matching with the weights of the shot.
+    fn decode_overlaid(&mut self, paths: &Paths, out: &mut [u64]) -> Result<(), DecodeError> {
         let least = self.matching.run_overlaid(&self.events, paths);
         self.path = least.or_else(|stop| self.finish(stop, paths))?;
         answer(&mut self.matching, paths, self.path.flips, out);

@@ -3,7 +3,7 @@
 
 use crate::{
     graph::{BOUNDARY, FAR, Graph, Path, Step},
-    mwpm::Paths,
+    mwpm::{Paths, Weights},
 };
 
 /// The end of a list of entries.
@@ -35,7 +35,7 @@ const ENTRIES: usize = 16;
 
 impl Overlay {
     pub(crate) fn new(paths: &Paths) -> Self {
-        let detectors = if paths.correlations.is_some() { paths.graph.num_detectors() } else { 0 };
+        let detectors = if matches!(paths.weights, Weights::Correlated(_)) { paths.graph.num_detectors() } else { 0 };
         Self {
             weights: Vec::new(),
             own: Vec::new(),

@@ -12,6 +12,7 @@ use crate::{
     decoder::{DecodeError, Kind, Tables},
     graph::BOUNDARY,
     hyper::{either, starts},
+    mwpm::Weights,
     sparse::MeasurementMap,
 };
 
@@ -66,7 +67,7 @@ impl Readout {
     /// Finds the errors of the measurements of a map.
     pub fn new(tables: &Tables, map: &MeasurementMap) -> Result<Self, ReadoutError> {
         let errors: HashMap<Vec<u32>, u32> = match &tables.kind {
-            Kind::Mwpm(paths) if paths.correlations.is_none() => {
+            Kind::Mwpm(paths) if matches!(paths.weights, Weights::Own) => {
                 let ends = paths.graph.edges().into_iter().map(|(ends, _)| ends);
                 let detectors = ends.map(|ends| ends.into_iter().filter(|end| *end != BOUNDARY).collect());
                 detectors.zip(0..).collect()

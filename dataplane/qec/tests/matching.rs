@@ -1,6 +1,6 @@
 //! Matching on models made here, against exact answers.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use berth_qec::{Algorithm, DecodeError, Decoder, ModelError, Tables, dem::DetectorErrorModel, mwpm::MwpmError};
 use proptest::prelude::*;
@@ -321,6 +321,54 @@ impl Correlated {
     }
 }
 
+/// Belief propagation in logarithms of p / (1 - p), on the errors of [`Correlated`].
+impl Correlated {
+    /// The edges, with probabilities for which [`weight`] is -ln of those that they have given a syndrome. `None` where rounding
+    /// decides whether an iteration is the last.
+    fn believed(&self, syndrome: usize) -> Option<Vec<Edge>> {
+        let singles = self.edges.iter().enumerate().map(|(at, (_, p))| (vec![at], *p));
+        let pairs = self.pairs.iter().map(|(one, other, p)| (vec![*one, *other], *p));
+        // By the detectors that they flip: that it happens, and the parts of the first of them.
+        let mut errors = BTreeMap::<usize, (f64, Vec<usize>)>::new();
+        for (parts, p) in singles.chain(pairs) {
+            let flipped = parts.iter().fold(0, |flipped, at| flipped ^ syndrome_of(&self.edges[*at]));
+            let error = errors.entry(flipped).or_insert((0.0, parts));
+            error.0 = either(error.0, p);
+        }
+        let (flipped, errors): (Vec<usize>, Vec<_>) = errors.into_iter().unzip();
+        let mut beliefs: Vec<f64> = errors.iter().map(|(p, _)| (p / (1.0 - p)).ln()).collect();
+        let mut messages = vec![vec![0.0_f64; errors.len()]; self.detectors];
+        for _ in 0..5 {
+            for (detector, messages) in messages.iter_mut().enumerate() {
+                let event = if syndrome >> detector & 1 == 1 { -1.0 } else { 1.0 };
+                let of: Vec<usize> = (0..errors.len()).filter(|at| flipped[*at] >> detector & 1 == 1).collect();
+                let biases: Vec<f64> = of.iter().map(|at| ((messages[*at] - beliefs[*at]) / 2.0).tanh()).collect();
+                for (place, at) in of.iter().enumerate() {
+                    let others = biases.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, bias)| bias);
+                    let sent = -2.0 * (event * others.product::<f64>()).atanh();
+                    let sent = sent.clamp(-1e6_f64.ln(), 1e6_f64.ln());
+                    beliefs[*at] += sent - messages[*at];
+                    messages[*at] = sent;
+                }
+            }
+            if beliefs.iter().any(|belief| belief.abs() < 1e-3) {
+                return None;
+            }
+            let made = beliefs.iter().zip(&flipped).filter(|(belief, _)| **belief > 0.0);
+            if made.fold(0, |made, (_, flipped)| made ^ flipped) == syndrome {
+                break;
+            }
+        }
+        let mut edges = self.edges.clone();
+        for (at, edge) in edges.iter_mut().enumerate() {
+            let of = errors.iter().zip(&beliefs).filter(|((_, parts), _)| parts.contains(&at));
+            let p = of.map(|(_, belief)| 1.0 / (1.0 + (-belief).exp())).sum::<f64>().min(1.0);
+            edge.1 = p / (1.0 + p);
+        }
+        Some(edges)
+    }
+}
+
 /// The lightest set of edges that explains a syndrome, its weight, and how much heavier the next is.
 fn lightest(edges: &[Edge], syndrome: usize) -> Option<(u64, f64, f64)> {
     let explains = |set: &u64| {
@@ -362,6 +410,52 @@ proptest! {
     }
 }
 
+proptest! {
+    /// The weights that belief propagation gives, and the matching, by trying all sets of edges.
+    #[test]
+    fn believed_matchings_are_least_given_the_beliefs(
+        model in correlated(),
+        first in firsts(),
+        picks in prop::collection::vec(any::<u16>(), 8),
+    ) {
+        let mut decoder = Decoder::from_dem(&model.model(first), Algorithm::BeliefMwpm).unwrap();
+        for syndrome in picks.iter().map(|pick| *pick as usize % (1 << model.detectors)) {
+            if lightest(&model.edges, syndrome).is_none() {
+                let unmatchable = decode_from(&mut decoder, syndrome as u64, first);
+                prop_assert_eq!(unmatchable, Err(DecodeError::Unmatchable));
+                continue;
+            }
+            let Some(believed) = model.believed(syndrome) else { continue };
+            let (_, least, _) = lightest(&believed, syndrome).unwrap();
+            let flips = decode_from(&mut decoder, syndrome as u64, first).unwrap();
+            let chosen = || believed.iter().enumerate().filter(|(index, _)| flips >> index & 1 == 1);
+            prop_assert_eq!(chosen().fold(0, |syndrome, (_, edge)| syndrome ^ syndrome_of(edge)), syndrome);
+            let found: f64 = chosen().map(|(_, edge)| weight(edge)).sum();
+            let near = |weight: f64| (weight - least).abs() < 1e-2 * (1.0 + least);
+            prop_assert!(near(found), "{} is not {}", found, least);
+            prop_assert!(near(decoder.weight().unwrap()), "{:?} is not {}", decoder.weight(), least);
+        }
+    }
+
+    /// Errors that happen more often than not have no beliefs: their edges weigh what the graph says.
+    #[test]
+    fn edges_of_frequent_errors_keep_their_weights(
+        (detectors, edges) in graphs(),
+        picks in prop::collection::vec(any::<u16>(), 8),
+    ) {
+        let edges: Vec<Edge> = edges.into_iter().map(|(ends, p)| (ends, 1.0 - p.min(0.49))).collect();
+        let text = model(detectors, &edges, 0);
+        let [mut own, mut believed] = [Algorithm::Mwpm, Algorithm::BeliefMwpm].map(|a| Decoder::from_dem(&text, a).unwrap());
+        for syndrome in picks.iter().map(|pick| u64::from(*pick) % (1 << detectors)) {
+            let answers = [&mut own, &mut believed].map(|decoder| (decode(decoder, syndrome).is_ok(), decoder.weight()));
+            prop_assert_eq!(answers[0].0, answers[1].0);
+            if answers[0].0 {
+                prop_assert_eq!(answers[0].1, answers[1].1);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_one_part_tells_of_another_decides() {
     // Alone, the events of D1 and D2 are of the error that flips both; beside that of D0, the one of D1 is of the error of D0.
@@ -371,7 +465,6 @@ fn what_one_part_tells_of_another_decides() {
     assert_eq!((decode(&mut one, 0b110), decode(&mut two, 0b110)), (Ok(0b10), Ok(0b10)));
     assert_eq!((decode(&mut one, 0b111), decode(&mut two, 0b111)), (Ok(0b10), Ok(0b1001)));
 }
-
 /// Where many distances are alike, events find each other from both ends.
 #[test]
 fn there_is_room_for_pairs_that_are_found_twice() {

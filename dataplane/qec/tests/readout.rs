@@ -131,6 +131,7 @@ fn what_cannot_be_read_out_says_why() {
         Algorithm::MultiErrorLut { depth: 1 },
         Algorithm::RelayBp(RelayBp::default()),
         Algorithm::CorrelatedMwpm,
+        Algorithm::BeliefMwpm,
     ] {
         let tables = tables(CHECK, algorithm);
         assert_eq!(Readout::new(&tables, &check()).unwrap_err(), ReadoutError::Algorithm);

@@ -65,7 +65,7 @@ fn decoding_allocates_nothing() {
     let wide = format!("{}\nlogical_observable L999\n", set.model);
     let all = [&set.model, &wide]
         .into_iter()
-        .flat_map(|model| [Algorithm::Mwpm, Algorithm::CorrelatedMwpm].map(|a| (model, a)));
+        .flat_map(|model| [Algorithm::Mwpm, Algorithm::CorrelatedMwpm, Algorithm::BeliefMwpm].map(|a| (model, a)));
     for ((model, algorithm), steps) in all.flat_map(|one| [0, 300, u64::MAX].map(|steps| (one, steps))) {
         let mut decoder = Decoder::from_dem(model, algorithm).unwrap().within(steps);
         let mut flips = vec![0; decoder.num_observables().div_ceil(8)];
@@ -79,9 +79,9 @@ fn decoding_allocates_nothing() {
     }
 }
 
-/// A second pass that knows which parts belong together errs less.
+/// A second pass that knows which parts belong together errs less, and belief propagation less than that.
 #[test]
-fn two_passes_are_better_than_one() {
+fn two_passes_are_better_than_one_and_beliefs_better_than_both() {
     let set = shots(7, "p5e-3");
     let wrong = |algorithm| {
         let mut decoder = Decoder::from_dem(&set.model, algorithm).unwrap();
@@ -93,9 +93,10 @@ fn two_passes_are_better_than_one() {
         });
         (wrong.count(), decoder.exhausted())
     };
-    let [one, two] = [Algorithm::Mwpm, Algorithm::CorrelatedMwpm].map(wrong);
-    println!("of {} shots one pass gets {} wrong, two {}", set.flips.len(), one.0, two.0);
+    let [one, two, believed] = [Algorithm::Mwpm, Algorithm::CorrelatedMwpm, Algorithm::BeliefMwpm].map(wrong);
+    println!("of {} shots one pass gets {} wrong, two {}, beliefs {}", set.flips.len(), one.0, two.0, believed.0);
     assert!(4 * two.0 < 3 * one.0 && two.1 == 0, "{one:?} {two:?}");
+    assert!(believed.0 < two.0 && believed.1 == 0, "{two:?} {believed:?}");
 }
 
 #[test]

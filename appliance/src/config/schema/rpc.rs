@@ -46,6 +46,7 @@ pub(super) static DECODER: Section = Section::new(
             Kind::Choice(&[
                 ("mwpm", "minimum-weight perfect matching"),
                 ("correlated_mwpm", "mwpm in two passes: parts of one error make each other likelier"),
+                ("belief_mwpm", "mwpm with the weights that belief propagation gives each shot"),
                 ("lut", "a table of the syndromes of a few errors"),
                 ("relay_bp", "relay belief propagation, on errors of any number of detectors"),
                 ("bp_osd", "belief propagation and ordered statistics, on errors of any number of detectors"),
@@ -85,6 +86,7 @@ pub(super) static DECODER: Section = Section::new(
                 Kind::Choice(&[
                     ("mwpm", "minimum-weight perfect matching"),
                     ("correlated_mwpm", "mwpm in two passes"),
+                    ("belief_mwpm", "mwpm with the weights of belief propagation"),
                     ("lut", "a table of the syndromes of a few errors"),
                     ("relay_bp", "relay belief propagation"),
                     ("bp_osd", "belief propagation and ordered statistics"),

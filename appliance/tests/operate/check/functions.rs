@@ -141,7 +141,7 @@ fn decoders_that_take_no_outcomes_and_have_no_confidence_name_those_that_do() {
         "only mwpm and bp_osd weigh the errors of each shot anew",
         "only mwpm finds the lightest answer with other flips",
     );
-    for algorithm in ["lut", "multi_error_lut", "relay_bp", "correlated_mwpm"] {
+    for algorithm in ["lut", "multi_error_lut", "relay_bp", "correlated_mwpm", "belief_mwpm"] {
         let found = mistakes_with(&format!("{PORT}{}{asked}", decoder(algorithm, both)), &files(model));
         assert_eq!(
             found,
@@ -232,6 +232,7 @@ fn decoders_say_how_they_decode() {
             "\"window\"\nwindow = 2\ncommit = 1\nparallel = 2",
             "parallel windows of 2 rounds, 1 decided at a time, by mwpm",
         ),
+        ("\"belief_mwpm\"", "belief_mwpm"),
         ("\"bp_osd\"\norder = 3", "bp_osd of 60 iterations, ordered statistics of order 3"),
         ("\"bp_osd\"\nstatistics = \"localized\"", "bp_osd of 60 iterations, localized statistics of order 10"),
         (

@@ -47,6 +47,8 @@ pub enum Inner {
     Mwpm,
     /// [`Algorithm::CorrelatedMwpm`]. The same, but the parts that a window shows are known to belong together.
     CorrelatedMwpm,
+    /// [`Algorithm::BeliefMwpm`]. Likewise.
+    BeliefMwpm,
     /// [`Algorithm::Lut`].
     Lut {
         /// Size of the largest error set in the table; at least 1.
@@ -63,6 +65,7 @@ impl From<Inner> for Algorithm {
         match inner {
             Inner::Mwpm => Self::Mwpm,
             Inner::CorrelatedMwpm => Self::CorrelatedMwpm,
+            Inner::BeliefMwpm => Self::BeliefMwpm,
             Inner::Lut { depth } => Self::Lut { depth },
             Inner::RelayBp(parameters) => Self::RelayBp(parameters),
             Inner::BpOsd(parameters) => Self::BpOsd(parameters),

@@ -130,7 +130,7 @@ impl Windows {
         }
         let parts = match inner {
             Inner::Mwpm => Parts::Apart,
-            Inner::CorrelatedMwpm => Parts::Linked,
+            Inner::CorrelatedMwpm | Inner::BeliefMwpm => Parts::Linked,
             _ => Parts::Together,
         };
         let errors = Errors::new(model, parts)?;

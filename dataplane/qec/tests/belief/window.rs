@@ -52,6 +52,7 @@ fn a_window_as_long_as_the_experiment_is_whole_decoding() {
     let inner = [
         Inner::Mwpm,
         Inner::CorrelatedMwpm,
+        Inner::BeliefMwpm,
         Inner::Lut { depth: 2 },
         Inner::RelayBp(relay),
         Inner::BpOsd(BpOsd::default()),
@@ -60,7 +61,7 @@ fn a_window_as_long_as_the_experiment_is_whole_decoding() {
     for (model, rounds, of) in [
         (memory(4, 5, 0.03), 5, &inner[..]),
         (model("surface_d3_p5e-3.dem"), 4, &inner[..]),
-        (model("surface_d5_p5e-3.dem"), 6, &inner[..2]),
+        (model("surface_d5_p5e-3.dem"), 6, &inner[..3]),
     ] {
         for inner in of {
             let mut whole = Decoder::from_model(&model, (*inner).into()).unwrap();
@@ -116,7 +117,7 @@ fn windows_have_any_number_of_detectors_behind_what_is_decided() {
     }
     let model = DetectorErrorModel::parse(&narrow).unwrap();
     let wide = DetectorErrorModel::parse(&wide).unwrap();
-    for inner in [Inner::Mwpm, Inner::CorrelatedMwpm, Inner::BpOsd(BpOsd::default())] {
+    for inner in [Inner::Mwpm, Inner::CorrelatedMwpm, Inner::BeliefMwpm, Inner::BpOsd(BpOsd::default())] {
         for (window, commit) in [(4, 2), (3, 1), (rounds, rounds)] {
             let mut narrow = Decoder::from_model(&model, windows(window, commit, inner)).unwrap();
             let mut wide = Decoder::from_model(&wide, windows(window, commit, inner)).unwrap();
