@@ -235,6 +235,10 @@ fn qec_streams_at_fixed_rounds_and_decodes_every_code() {
         assert!(page.contains(told), "{told}");
     }
     assert_eq!(page.matches(", of 3, 5, 7, 9</p>").count(), 2, "what a core sustains is said of both");
+    assert!(
+        !page.contains("<h2>Throughput and latency</h2>"),
+        "decoders that are asked alike differ in more than their pacing"
+    );
 }
 
 #[test]
