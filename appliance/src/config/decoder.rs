@@ -40,6 +40,15 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// Whether sessions of the other decoder go on with this one: it is the same, or only its errors have other probabilities.
+    pub(crate) fn continues(&self, other: &Self) -> bool {
+        let Self { name, algorithm, file: _, model, tables, measurements, experiment: _, cores } = self;
+        (name, algorithm, measurements, cores) == (&other.name, &other.algorithm, &other.measurements, &other.cores)
+            && self.rounds() == other.rounds()
+            && model.is_alike(&other.model)
+            && tables.is_alike(&other.tables)
+    }
+
     /// Of windows: the rounds of an experiment of the decoding server, and how it is told of them.
     fn rounds(&self) -> Option<(Option<u64>, Streaming)> {
         self.experiment.as_ref().map(|(experiment, streaming)| (experiment.rounds(), *streaming))

@@ -93,8 +93,8 @@ pub(super) fn successor(
     Ok(program)
 }
 
-/// Decoding sessions that go on, by place in `new` and `old`: of decoders that stay as they are, while the decoding
-/// server runs where it did.
+/// Decoding sessions that go on, by place in `new` and `old`: of decoders that stay as they are but for probabilities, while the
+/// decoding server runs where it did.
 fn inherited(
     old: &config::Config,
     before: &config::Rpc,
@@ -110,7 +110,7 @@ fn inherited(
     if server(old, before) != server(new, rpc) {
         return Vec::new();
     }
-    let place = |decoder: &_| old.decoders.iter().position(|before| before == decoder);
+    let place = |decoder: &config::Decoder| old.decoders.iter().position(|before| decoder.continues(before));
     new.decoders.iter().enumerate().filter_map(|(here, decoder)| Some((here, place(decoder)?))).collect()
 }
 

@@ -309,6 +309,12 @@ fn a_decoding_session_outlives_a_reload_of_other_things() {
     assert_eq!(enqueue(), 0);
     assert_eq!(berth.reload(&format!("{text}{INCREMENT}")), "serving");
     assert_eq!(corrections().result, [1]);
+    // Other probabilities change the weights from now on, and nothing else: that D0 alone is seen is two errors now.
+    berth.berth.write("d.dem", "error(0.01) D0 L0\nerror(0.3) D0 D1\nerror(0.3) D1\n");
+    assert_eq!(berth.reload(&text), "serving");
+    assert_eq!(corrections().result, [1]);
+    assert_eq!(enqueue(), 0);
+    assert_eq!(corrections().result, [1], "nothing flipped again");
     // With another model it is another session.
     berth.berth.write("d.dem", LAST);
     assert_eq!(berth.reload(&text), "serving");

@@ -137,6 +137,15 @@ impl Tables {
         self.num_observables
     }
 
+    /// Whether what was begun with the other tables can go on with these: they are of models that are
+    /// [alike](DetectorErrorModel::is_alike), by the same algorithm, and windows are cut alike.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::Windows(windows), Kind::Windows(others)) => windows.is_alike(others),
+            _ => (self.num_detectors, self.num_observables) == (other.num_detectors, other.num_observables),
+        }
+    }
+
     /// Rounds of the model; `None` if the algorithm knows of none.
     pub fn num_rounds(&self) -> Option<u64> {
         match &self.kind {

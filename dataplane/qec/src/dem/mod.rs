@@ -90,6 +90,23 @@ impl DetectorErrorModel {
         expand(&Parser::new(text).program()?)
     }
 
+    /// Whether the other model differs in probabilities alone: it has the same detectors at the same times, and the same errors in the
+    /// same order.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let Self { num_detectors, num_observables, mechanisms, parts, detectors, more_observables, times } = self;
+        let of = |mechanisms: &[Mechanism]| mechanisms.iter().map(|of| of.parts.clone()).collect::<Vec<_>>();
+        (num_detectors, num_observables, parts, detectors, more_observables, times)
+            == (
+                &other.num_detectors,
+                &other.num_observables,
+                &other.parts,
+                &other.detectors,
+                &other.more_observables,
+                &other.times,
+            )
+            && of(mechanisms) == of(&other.mechanisms)
+    }
+
     /// A model of so many detectors and observables, without errors and times.
     pub(crate) fn of_size(num_detectors: usize, num_observables: usize) -> Self {
         Self { num_detectors: num_detectors as u32, num_observables: num_observables as u32, ..Self::default() }

@@ -181,6 +181,13 @@ impl Intake {
         Self { stream: self.stream.helped(pool, cores), ..self }
     }
 
+    /// Goes on where another one is, which is at its end then; see [`Stream::take_over`]. Both have the same measurement map.
+    pub fn take_over(&mut self, other: &mut Self) {
+        self.stream.take_over(&mut other.stream);
+        std::mem::swap(&mut self.ring, &mut other.ring);
+        (self.position, self.end) = (other.position, other.end);
+    }
+
     /// Takes the next measurements, so many bits, least significant bit first; those behind them do not matter. Decodes the windows
     /// that they complete. More than the experiment has left change nothing.
     pub fn take(&mut self, bytes: &[u8], count: usize) -> Result<(), StreamError> {

@@ -224,6 +224,12 @@ impl Parallel {
         Ok(())
     }
 
+    /// Goes on where another one is, of which nobody decodes a window.
+    pub(super) fn take_over(&mut self, other: &mut Self) {
+        std::mem::swap(&mut self.flipped, &mut other.flipped);
+        (self.windows, self.gaps, self.decided) = (other.windows, other.gaps, other.decided);
+    }
+
     /// Begins anew, once nobody decodes a window of it.
     pub(super) fn reset(&mut self) {
         while self.out > 0 {

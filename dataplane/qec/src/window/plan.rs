@@ -169,6 +169,20 @@ impl Windows {
         })
     }
 
+    /// Whether the windows of another model are of the same rounds and detectors.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        let shape = |of: &Self| (of.window, of.step, of.num_observables, of.periodic, of.reach);
+        let gaps = |of: &Self| of.gaps.as_ref().map(|gaps| (gaps.plan.clone(), gaps.until));
+        let same = |(one, other): (&Slice, &Slice)| {
+            (&one.starts, &one.detectors, &one.later) == (&other.starts, &other.detectors, &other.later)
+        };
+        shape(self) == shape(other)
+            && gaps(self) == gaps(other)
+            && (&self.rounds, &self.plan) == (&other.rounds, &other.plan)
+            && self.slices.len() == other.slices.len()
+            && self.slices.iter().zip(&other.slices).all(same)
+    }
+
     /// Detectors of each round of the model, ascending.
     pub(crate) fn rounds(&self) -> &[Vec<u32>] {
         &self.rounds

@@ -285,6 +285,21 @@ impl Stream {
         Ok(())
     }
 
+    /// Goes on where another stream is, which is at its end then. What is decided stays; what is not is decided by the tables of
+    /// this one, which has to be at its beginning. The experiments are alike: see [`Tables::is_alike`].
+    pub fn take_over(&mut self, other: &mut Self) {
+        // It may have failed, and stays so.
+        let _ = other.settle();
+        std::mem::swap(&mut self.course.rows, &mut other.course.rows);
+        std::mem::swap(&mut self.course.flips, &mut other.course.flips);
+        (self.course.arrived, self.failed) = (other.course.arrived, other.failed);
+        match (&mut self.order, &mut other.order) {
+            (Order::Sliding { decoded, .. }, Order::Sliding { decoded: before, .. }) => *decoded = *before,
+            (Order::Parallel(parallel), Order::Parallel(before)) => parallel.take_over(before),
+            _ => unreachable!("their windows are alike"),
+        }
+    }
+
     /// Whether a window could not be decoded.
     pub(super) fn has_failed(&self) -> bool {
         self.failed

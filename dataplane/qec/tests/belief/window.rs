@@ -9,7 +9,7 @@ use berth_qec::{
     osd::BpOsd,
     relay::{Arithmetic, RelayBp},
     sparse::{MeasurementMap, SparseMatrix},
-    window::{Arrival, Experiment, Inner, Intake, Layout, Sampler, Stream, StreamError, Window, WindowError},
+    window::{Arrival, Experiment, Inner, Intake, Layout, Pool, Sampler, Stream, StreamError, Window, WindowError},
 };
 use proptest::prelude::*;
 
@@ -224,6 +224,47 @@ fn experiments_may_be_longer_than_the_model() {
         assert_eq!(stream.reset(), Ok(()));
         assert_eq!(endless.reset(), Err(StreamError::Undecided(46 - 42)));
     }
+}
+
+/// At any round, what was decided stays, and what comes is decided by the tables that go on.
+#[test]
+fn other_probabilities_take_over_in_the_middle() {
+    let round = |at: usize, [one, other]: [f64; 2]| {
+        format!("detector({at}) D{at}\nerror({one}) D{at} L0\nerror({other}) D{at}\n")
+    };
+    let text = |p: [f64; 2]| (0..40).map(|at| round(at, p)).collect::<String>();
+    let [before, after] = [[0.2, 0.1], [0.1, 0.2]].map(|p| DetectorErrorModel::parse(&text(p)).unwrap());
+    assert!(before.is_alike(&after) && !before.is_alike(&memory(1, 40, 0.1)));
+    let pool = Pool::new(1);
+    for layout in [Layout::Sliding, Layout::Parallel] {
+        let algorithm = Algorithm::Window(Window { window: 6, commit: 2, layout, inner: Inner::Mwpm });
+        let tables = [&before, &after].map(|model| Arc::new(Tables::new(model, algorithm).unwrap()));
+        assert!(tables[0].is_alike(&tables[1]));
+        let map = MeasurementMap::identity(40);
+        let intake = |tables: &Arc<Tables>| {
+            let experiment = Experiment::new(tables.clone(), &map, None).unwrap();
+            Intake::new(Arc::new(experiment)).helped(&pool, 2)
+        };
+        for taken_over in 0..30 {
+            let mut running = intake(&tables[0]);
+            let mut decided = 0;
+            for at in 0..30 {
+                if at == taken_over {
+                    let mut next = intake(&tables[1]);
+                    next.take_over(&mut running);
+                    running = next;
+                    decided = running.decided();
+                    assert_eq!(running.arrived(), at);
+                }
+                running.take(&[1], 1).unwrap();
+            }
+            running.settle().unwrap();
+            // One set of tables flips the observable in each round, the other one in none.
+            assert_eq!(running.flips(), [decided % 2], "{layout:?} {taken_over}");
+        }
+    }
+    let other = Tables::new(&memory(1, 40, 0.1), windows(6, 2, Inner::Mwpm)).unwrap();
+    assert!(!other.is_alike(&Tables::new(&before, windows(6, 3, Inner::Mwpm)).unwrap()));
 }
 
 #[test]

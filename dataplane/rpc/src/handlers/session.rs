@@ -170,16 +170,19 @@ impl Session {
         }
     }
 
-    /// Continues what another session of the same decoder has begun, with the decoder that this one has: its limit on steps,
-    /// and what its functions ask of it.
+    /// Continues what another session of the same decoder has begun, with the decoder that this one has: its weights, its limit on
+    /// steps, and what its functions ask of it.
     pub(super) fn inherit(&mut self, old: &mut Self) {
         std::mem::swap(self, old);
         std::mem::swap(&mut self.decoder, &mut old.decoder);
-        if let Some([(_, exhausted), ..]) = &mut self.counters {
-            *exhausted += old.decoder.exhausted();
+        let mut before = old.decoder.exhausted();
+        if let (Input::Rounds { intake, .. }, Input::Rounds { intake: new, .. }) = (&mut self.input, &mut old.input) {
+            new.take_over(intake);
+            before += intake.exhausted();
+            std::mem::swap(intake, new);
         }
-        if let (Some(steps), Input::Rounds { intake, .. }) = (self.decoder.steps(), &mut self.input) {
-            intake.set_steps(steps);
+        if let Some([(_, exhausted), ..]) = &mut self.counters {
+            *exhausted += before;
         }
     }
 
