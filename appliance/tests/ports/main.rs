@@ -19,5 +19,6 @@ mod ring_kernel;
 mod roce;
 mod rpc;
 mod run;
+mod server;
 mod slot_memory;
 mod windows;
