@@ -76,9 +76,8 @@ pub(super) static DECODER: Section = Section::new(
             key(
                 "parallel",
                 Kind::Integer(1, 32),
-                "windows stand side by side and decide rounds in their middle, so that so many cores decode those of the decoding \
-                 server: that of its session, and others of worker_cpus of the port, where the decoders at the start have this key. \
-                 The answers are the same whatever the number",
+                "windows stand side by side, and so many cores decode those of one experiment of the decoding server, with \
+                 worker_cpus of the port",
             )
             .otherwise("each window begins behind what the one before decides"),
             key(
