@@ -180,13 +180,16 @@ impl Sides {
 
 /// The median of a figure of ours.
 fn ours(turns: &[Turn], key: &str) -> Result<f64> {
-    let figures = turns.iter().map(|(ours, _)| number(ours, key)).collect::<Result<Vec<_>>>()?;
-    Ok(median(figures.into_iter()))
+    median_of(turns.iter().map(|(ours, _)| ours), key)
 }
 
 /// The median of a figure of theirs.
 fn theirs(turns: &[Turn], key: &str) -> Result<f64> {
-    let figures = turns.iter().map(|(_, theirs)| number(theirs, key)).collect::<Result<Vec<_>>>()?;
+    median_of(turns.iter().map(|(_, theirs)| theirs), key)
+}
+
+fn median_of<'a>(lines: impl Iterator<Item = &'a Value>, key: &str) -> Result<f64> {
+    let figures = lines.map(|line| number(line, key)).collect::<Result<Vec<_>>>()?;
     Ok(median(figures.into_iter()))
 }
 

@@ -24,6 +24,7 @@ mod model;
 mod parallel;
 mod plan;
 mod pool;
+mod rows;
 mod sample;
 mod stream;
 

@@ -115,11 +115,11 @@ impl Errors {
     pub(super) fn of_round(
         &self,
         round: usize,
-    ) -> impl Iterator<Item = (f64, &[u64], impl Iterator<Item = (usize, usize)>)> {
+    ) -> impl Iterator<Item = (f64, &[u64], impl Iterator<Item = (usize, u32)>)> {
         self.beginning[round].iter().map(|at| {
             let error = &self.all[*at as usize];
             let places = error.detectors.iter().map(|detector| self.places[*detector as usize]);
-            let places = places.map(|(round, place)| (round as usize - error.first, place as usize));
+            let places = places.map(|(round, place)| (round as usize - error.first, place));
             (error.probability, &error.flips[..], places)
         })
     }

@@ -8,7 +8,8 @@ use super::{
     MAX_CORES, Pool, Windows,
     plan::{Gaps, Slice},
     pool::{Done, Job, Place, Work},
-    stream::{Course, Rows, windows},
+    rows::Rows,
+    stream::Course,
 };
 use crate::decoder::{DecodeError, Decoder};
 
@@ -22,8 +23,11 @@ pub(super) struct Parallel {
     #[expect(clippy::vec_box, reason = "they are handed over")]
     idle: Vec<Vec<Box<Decoder>>>,
     pool: Option<Pool>,
+    /// Windows that others may have at a time; 0 without a pool.
+    most: usize,
+    /// Those that others have decoded.
     done: Arc<ArrayQueue<Done>>,
-    /// Windows that others have.
+    /// Those that others have.
     out: usize,
     /// Windows and gaps that were begun.
     windows: u64,
@@ -45,38 +49,32 @@ fn gaps(windows: &Windows) -> &Gaps {
 impl Parallel {
     /// At the beginning of an experiment; a pool with the number of cores that may decode its windows, with this one.
     pub(super) fn new(windows: &Windows, pool: Option<(&Pool, usize)>) -> Self {
-        let pool = pool.map(|(pool, cores)| (pool, pool.helpers().min(cores.clamp(1, MAX_CORES) - 1)));
-        let pool = pool.filter(|(_, others)| *others > 0);
-        let others = pool.map_or(0, |(_, others)| others);
+        let most = pool.map_or(0, |(pool, cores)| pool.helpers().min(cores.clamp(1, MAX_CORES) - 1));
         let decoder = |slice: &Slice| Box::new(Decoder::new(slice.tables.clone()));
         let idle: Vec<Vec<_>> =
-            windows.slices.iter().map(|slice| (0..=others).map(|_| decoder(slice)).collect()).collect();
-        let mut made = Self {
+            windows.slices.iter().map(|slice| (0..=most).map(|_| decoder(slice)).collect()).collect();
+        // Those of the windows that others may have, of the one before them, of the one that arrives, and the most that the last
+        // one is longer.
+        let whole = if windows.edge().is_some() { usize::MAX } else { windows.rounds.len() };
+        let rounds = (most + 3).saturating_mul(windows.window).min(whole);
+        Self {
             steps: idle[0][0].steps(),
             idle,
             pool: pool.map(|(pool, _)| pool.clone()),
-            done: Arc::new(ArrayQueue::new(others.max(1))),
+            most,
+            done: Arc::new(ArrayQueue::new(most.max(1))),
             out: 0,
             windows: 0,
             gaps: 0,
             decided: 0,
-            flipped: Rows::new(0, windows.round_words),
+            flipped: Rows::new(rounds, windows.round_words),
             exhausted: 0,
-        };
-        made.flipped = Rows::new(made.rows(windows), windows.round_words);
-        made
+        }
     }
 
-    /// Rounds whose events are needed at a time: those of the windows that others may have, of the one before them, of the
-    /// one that arrives, and the most that the last one is longer.
-    pub(super) fn rows(&self, windows: &Windows) -> usize {
-        let whole = if windows.edge().is_some() { usize::MAX } else { windows.rounds.len() };
-        (self.most() + 3).saturating_mul(windows.window).min(whole)
-    }
-
-    /// Windows that others may have at a time.
-    fn most(&self) -> usize {
-        if self.pool.is_some() { self.done.capacity() } else { 0 }
+    /// Rounds whose events are needed at a time.
+    pub(super) fn rounds(&self) -> usize {
+        self.flipped.count() as usize
     }
 
     /// Rounds whose errors are decided once all windows are decoded that have arrived, but the last.
@@ -86,30 +84,27 @@ impl Parallel {
     }
 
     /// Waits until the row of the next round is not needed any more, and clears it.
-    pub(super) fn make_room(&mut self, course: &mut Course) -> Result<(), DecodeError> {
-        while self.oldest(course) + course.rows.count() <= course.arrived {
-            self.wait(course)?;
+    pub(super) fn make_room(&mut self, windows: &Windows, course: &mut Course) -> Result<(), DecodeError> {
+        while self.oldest(windows, course) + course.rows.count() <= course.arrived {
+            self.wait(windows, course)?;
         }
         course.rows.row(course.arrived).fill(0);
         Ok(())
     }
 
     /// The first round whose events are needed.
-    fn oldest(&self, course: &Course) -> u64 {
-        let windows = windows(&course.tables);
+    fn oldest(&self, windows: &Windows, course: &Course) -> u64 {
         let of_window = self.windows * windows.window as u64;
         let gap = self.gaps * windows.window as u64 + gaps(windows).until as u64;
         if self.gaps + 1 < windows.count(course.repeated) { of_window.min(gap) } else { of_window }
     }
 
     /// Begins the windows that have arrived whole.
-    pub(super) fn arrive(&mut self, course: &mut Course) -> Result<(), DecodeError> {
+    pub(super) fn arrive(&mut self, windows: &Windows, course: &mut Course) -> Result<(), DecodeError> {
         while let Some(done) = self.done.pop() {
             self.out -= 1;
-            self.finish(done, course)?;
+            self.finish(done, windows, course)?;
         }
-        let tables = course.tables.clone();
-        let windows = windows(&tables);
         let count = windows.count(course.repeated);
         while self.windows < count {
             let first = self.windows * windows.window as u64;
@@ -127,15 +122,13 @@ impl Parallel {
             let word = |round, at| course.rows.word(first + round, at);
             windows.slices[slice].load(work.decoder.events_mut(), word);
             self.windows += 1;
-            self.begin(work, course)?;
+            self.begin(work, windows, course)?;
         }
         Ok(())
     }
 
     /// Begins the gaps both of whose windows are decided.
-    fn close_gaps(&mut self, course: &mut Course) -> Result<(), DecodeError> {
-        let tables = course.tables.clone();
-        let windows = windows(&tables);
+    fn close_gaps(&mut self, windows: &Windows, course: &mut Course) -> Result<(), DecodeError> {
         while self.decided & 0b11 == 0b11 {
             let first = self.gaps * windows.window as u64 + gaps(windows).until as u64;
             let slice = windows.gap(gaps(windows), self.gaps, course.repeated);
@@ -146,7 +139,7 @@ impl Parallel {
             (first..first + rounds).for_each(|round| self.flipped.row(round).fill(0));
             self.gaps += 1;
             self.decided >>= 1;
-            self.begin(work, course)?;
+            self.begin(work, windows, course)?;
         }
         Ok(())
     }
@@ -161,9 +154,9 @@ impl Parallel {
     }
 
     /// Hands a window to another core if these have not enough, else decodes it.
-    fn begin(&mut self, work: Work, course: &mut Course) -> Result<(), DecodeError> {
+    fn begin(&mut self, work: Work, windows: &Windows, course: &mut Course) -> Result<(), DecodeError> {
         let work = match &self.pool {
-            Some(pool) if self.out < self.most() => match pool.push(Job { work, done: self.done.clone() }) {
+            Some(pool) if self.out < self.most => match pool.push(Job { work, done: self.done.clone() }) {
                 Ok(()) => {
                     self.out += 1;
                     return Ok(());
@@ -172,16 +165,15 @@ impl Parallel {
             },
             _ => work,
         };
-        self.finish(work.run(), course)
+        self.finish(work.run(), windows, course)
     }
 
     /// Takes what a window has decided.
-    fn finish(&mut self, done: Done, course: &mut Course) -> Result<(), DecodeError> {
+    fn finish(&mut self, done: Done, windows: &Windows, course: &mut Course) -> Result<(), DecodeError> {
         let Done { work: Work { place, slice: index, decoder, exhausted }, outcome } = done;
         self.exhausted += decoder.exhausted() - exhausted;
         let decoded = outcome.map(|outcome| {
             outcome.map(|()| {
-                let windows = windows(&course.tables);
                 let first = match place {
                     Place::Window(at) => at * windows.window as u64,
                     Place::Gap(_) => 0,
@@ -196,14 +188,14 @@ impl Parallel {
         decoded.expect("the decoder of a window panicked")?;
         let Place::Window(at) = place else { return Ok(()) };
         self.decided |= 1 << (at - self.gaps);
-        self.close_gaps(course)
+        self.close_gaps(windows, course)
     }
 
     /// Takes a window that another core has decoded, or decodes one of those that wait.
-    fn wait(&mut self, course: &mut Course) -> Result<(), DecodeError> {
+    fn wait(&mut self, windows: &Windows, course: &mut Course) -> Result<(), DecodeError> {
         if let Some(done) = self.done.pop() {
             self.out -= 1;
-            return self.finish(done, course);
+            return self.finish(done, windows, course);
         }
         self.help();
         Ok(())
@@ -217,9 +209,9 @@ impl Parallel {
     }
 
     /// Waits for all that others decode.
-    pub(super) fn settle(&mut self, course: &mut Course) -> Result<(), DecodeError> {
+    pub(super) fn settle(&mut self, windows: &Windows, course: &mut Course) -> Result<(), DecodeError> {
         while self.out > 0 {
-            self.wait(course)?;
+            self.wait(windows, course)?;
         }
         Ok(())
     }

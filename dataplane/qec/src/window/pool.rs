@@ -80,11 +80,6 @@ impl Pool {
         true
     }
 
-    /// Whether windows wait.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
     /// Hands a window to the others, or back if too many wait.
     pub(super) fn push(&self, job: Job) -> Result<(), Job> {
         self.waiting.push(job)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     Experiment, WindowError,
     model::{Errors, Parts},
+    rows::Rows,
 };
 use crate::{bits, dem::DetectorErrorModel, hyper::flip};
 
@@ -14,8 +15,8 @@ use crate::{bits, dem::DetectorErrorModel, hyper::flip};
 pub struct Sampler {
     experiment: Arc<Experiment>,
     errors: Errors,
-    /// Events of this round and of those that errors have flipped detectors of, the round r in row r modulo their number.
-    rows: Vec<Vec<u64>>,
+    /// Events of this round and of those that errors have flipped detectors of.
+    rows: Rows,
     /// Events of the round that was drawn last.
     drawn: Vec<u64>,
     next: u64,
@@ -33,7 +34,7 @@ impl Sampler {
         assert!(lens.clone().eq(experiment.round_lens()), "the experiment is of this model");
         let words = bits::words_for(lens.max().unwrap_or(0));
         Ok(Self {
-            rows: vec![vec![0; words]; errors.span()],
+            rows: Rows::new(errors.span(), words),
             drawn: vec![0; words],
             next: 0,
             flips: vec![0; bits::words_for(model.num_observables())],
@@ -55,12 +56,10 @@ impl Sampler {
             }
             flip(&mut self.flips, flips);
             for (later, place) in places {
-                let row = (self.next + later as u64) % self.rows.len() as u64;
-                self.rows[row as usize][place / 64] ^= 1 << (place % 64);
+                self.rows.flip(self.next + later as u64, place);
             }
         }
-        let row = self.next % self.rows.len() as u64;
-        let row = &mut self.rows[row as usize];
+        let row = self.rows.row(self.next);
         self.drawn.copy_from_slice(row);
         row.fill(0);
         self.next += 1;
@@ -69,7 +68,7 @@ impl Sampler {
 
     /// Goes back to the beginning, of another experiment.
     pub fn restart(&mut self) {
-        self.rows.iter_mut().for_each(|row| row.fill(0));
+        self.rows.clear();
         self.flips.fill(0);
         self.next = 0;
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Pool, Windows, parallel::Parallel};
+use super::{Pool, Windows, parallel::Parallel, rows::Rows};
 use crate::{
     bits::{self, BitsError},
     decoder::{DecodeError, Decoder, Kind, Tables},
@@ -85,6 +85,7 @@ pub enum StreamError {
 /// After it is made it allocates nothing.
 #[derive(Debug)]
 pub struct Stream {
+    tables: Arc<Tables>,
     course: Course,
     order: Order,
     failed: bool,
@@ -93,7 +94,6 @@ pub struct Stream {
 /// How far an experiment is.
 #[derive(Debug)]
 pub(super) struct Course {
-    pub(super) tables: Arc<Tables>,
     /// Rounds of the experiment; `None` if it has no end.
     pub(super) total: Option<u64>,
     /// How often the periodic window comes in addition; of an experiment without end, for ever.
@@ -104,14 +104,6 @@ pub(super) struct Course {
     pub(super) arrived: u64,
     /// Observables that the decided errors flip.
     pub(super) flips: Vec<u64>,
-}
-
-/// A bit for each detector of the last rounds, 64 in a word.
-#[derive(Debug)]
-pub(super) struct Rows {
-    words: Vec<u64>,
-    of_row: usize,
-    count: u64,
 }
 
 #[derive(Debug)]
@@ -129,38 +121,6 @@ enum Order {
 pub(super) fn windows(tables: &Tables) -> &Windows {
     let Kind::Windows(windows) = &tables.kind else { unreachable!("a stream is made of windows") };
     windows
-}
-
-impl Rows {
-    pub(super) fn new(count: usize, of_row: usize) -> Self {
-        Self { words: vec![0; count.max(1) * of_row], of_row, count: count.max(1) as u64 }
-    }
-
-    /// Number of rounds that it holds.
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    fn at(&self, round: u64) -> usize {
-        (round % self.count) as usize * self.of_row
-    }
-
-    pub(super) fn row(&mut self, round: u64) -> &mut [u64] {
-        let at = self.at(round);
-        &mut self.words[at..at + self.of_row]
-    }
-
-    pub(super) fn word(&self, round: u64, at: usize) -> u64 {
-        self.words[self.at(round) + at]
-    }
-
-    pub(super) fn flip(&mut self, round: u64, place: u32) {
-        self.row(round)[place as usize / 64] ^= 1 << (place % 64);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.words.fill(0);
-    }
 }
 
 impl Stream {
@@ -185,7 +145,7 @@ impl Stream {
         };
         let rows = match &order {
             Order::Sliding { .. } => windows.reach,
-            Order::Parallel(parallel) => parallel.rows(windows),
+            Order::Parallel(parallel) => parallel.rounds(),
         };
         Ok(Self {
             course: Course {
@@ -194,10 +154,10 @@ impl Stream {
                 rows: Rows::new(rows, windows.round_words),
                 arrived: 0,
                 flips: vec![0; bits::words_for(windows.num_observables).max(1)],
-                tables,
             },
             order,
             failed: false,
+            tables,
         })
     }
 
@@ -206,16 +166,16 @@ impl Stream {
     #[must_use]
     pub fn helped(mut self, pool: &Pool, cores: usize) -> Self {
         if let Order::Parallel(parallel) = &mut self.order {
-            let windows = windows(&self.course.tables);
+            let windows = windows(&self.tables);
             **parallel = Parallel::new(windows, Some((pool, cores)));
-            self.course.rows = Rows::new(parallel.rows(windows), windows.round_words);
+            self.course.rows = Rows::new(parallel.rounds(), windows.round_words);
         }
         self
     }
 
     /// Number of detectors in a round; 0 behind the last one.
     pub fn num_detectors(&self, round: u64) -> usize {
-        let windows = windows(&self.course.tables);
+        let windows = windows(&self.tables);
         let round = windows.in_model(round, self.course.repeated);
         windows.rounds.get(round as usize).map_or(0, Vec::len)
     }
@@ -259,15 +219,16 @@ impl Stream {
     pub(super) fn next_round(&mut self, add: impl FnOnce(&mut [u64])) -> Result<(), DecodeError> {
         // A window that panics leaves it failed as well.
         self.failed = true;
-        let Self { course, order, .. } = self;
+        let Self { tables, course, order, .. } = self;
+        let windows = windows(tables);
         if let Order::Parallel(parallel) = order {
-            parallel.make_room(course)?;
+            parallel.make_room(windows, course)?;
         }
         add(course.rows.row(course.arrived));
         course.arrived += 1;
         match order {
-            Order::Sliding { decoders, decoded } => course.slide(decoders, decoded)?,
-            Order::Parallel(parallel) => parallel.arrive(course)?,
+            Order::Sliding { decoders, decoded } => course.slide(windows, decoders, decoded)?,
+            Order::Parallel(parallel) => parallel.arrive(windows, course)?,
         }
         self.failed = false;
         Ok(())
@@ -279,7 +240,7 @@ impl Stream {
             return Err(StreamError::Failed);
         }
         if let Order::Parallel(parallel) = &mut self.order {
-            parallel.settle(&mut self.course).map_err(StreamError::Decode)?;
+            parallel.settle(windows(&self.tables), &mut self.course).map_err(StreamError::Decode)?;
         }
         self.failed = false;
         Ok(())
@@ -312,8 +273,8 @@ impl Stream {
 
     /// Rounds whose errors are decided.
     pub fn decided(&self) -> u64 {
-        let Course { tables, total, repeated, arrived, .. } = &self.course;
-        let windows = windows(tables);
+        let Course { total, repeated, arrived, .. } = &self.course;
+        let windows = windows(&self.tables);
         match (&self.order, total) {
             (Order::Sliding { decoded, .. }, Some(total)) if *decoded == windows.count(*repeated) => *total,
             (Order::Sliding { decoded, .. }, _) => *decoded * windows.step as u64,
@@ -367,9 +328,7 @@ impl Stream {
 
 impl Course {
     /// Decodes the windows that have arrived whole, one after the other.
-    fn slide(&mut self, decoders: &mut [Decoder], decoded: &mut u64) -> Result<(), DecodeError> {
-        let tables = self.tables.clone();
-        let windows = windows(&tables);
+    fn slide(&mut self, windows: &Windows, decoders: &mut [Decoder], decoded: &mut u64) -> Result<(), DecodeError> {
         let count = windows.count(self.repeated);
         while *decoded < count {
             let first = *decoded * windows.step as u64;
