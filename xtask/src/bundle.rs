@@ -4,8 +4,10 @@
 //! In it every file lies where it lies in the repository, this program too: `run.sh OUT` has it run there.
 
 use std::{
-    env, fs,
-    os::unix::fs::PermissionsExt as _,
+    env,
+    ffi::OsStr,
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -42,8 +44,11 @@ const TESTS: &[&str] =
     &["dataplane/ptx golden", "dataplane/ptx kernels", "dataplane/ptx together", "drivers/gpu dispatch"];
 /// The driver in software, which the last one of them loads from where it lies itself.
 const DRIVER: &str = "libberth_cuda_soft.so";
-/// Where they lie, and the host of the bridge that is written in C.
+/// Where they lie.
 const PROGRAMS: &str = "target/release/tests";
+/// Programs in C that lie there too, and their sources: a host of the bridge, and a ring that is none of ours.
+const IN_C: [(&str, &str); 2] =
+    [("bridge_host", "drivers/bridge/tests/host.c"), ("producer", "drivers/bridge/tests/cuda/producer.c")];
 /// Tests that make anew what is committed, with compilers and sources.
 const AT_HOME: &[&str] = &[
     "the_texts_are_what_clang_makes_of_the_sources",
@@ -56,9 +61,12 @@ const DATA: &[(&str, &str)] = &[
     ("perf/data", "surface_d5_p1e-3"),
     ("dataplane/ptx/tests/kernels", ".ptx"),
     ("drivers/gpu/kernels", ".ptx"),
+    (FOREIGN, "dispatcher."),
 ];
+/// The dispatcher that is none of ours, its source and its text.
+const FOREIGN: &str = "drivers/bridge/tests/cuda";
 /// Folders of texts that are checked.
-const TEXTS: &[&str] = &["dataplane/ptx/tests/kernels", "drivers/gpu/kernels"];
+const TEXTS: &[&str] = &["dataplane/ptx/tests/kernels", "drivers/gpu/kernels", FOREIGN];
 
 const RUN: &str = r#"#!/bin/sh
 # Tests and measures what Berth has of GPUs: run.sh OUT writes two files to the folder OUT and prints a table last. It takes
@@ -96,8 +104,10 @@ pub(crate) fn make() -> Result<()> {
         copy(&test.path, &programs.join(file(name)))?;
     }
     copy(&Path::new("target/release/deps").join(DRIVER), &programs.join(DRIVER))?;
-    let host = folder.join(programs).join("bridge_host");
-    run(cmd("cc", ["-O2", "-pthread", "-o"]).arg(&host).args(["drivers/bridge/tests/host.c", "-ldl"]))?;
+    let in_c = IN_C.map(|(name, source)| (folder.join(programs).join(name), source));
+    for (program, source) in &in_c {
+        run(cmd("cc", ["-O2", "-pthread", "-o"]).arg(program).args([source, "-ldl"]))?;
+    }
     for (from, part) in DATA {
         for entry in fs::read_dir(from)? {
             let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
@@ -107,10 +117,14 @@ pub(crate) fn make() -> Result<()> {
         }
     }
     let mut strip = cmd("strip", ["--strip-unneeded", "--remove-section=.comment"]);
-    strip.args(BUILT.iter().map(|built| folder.join(built))).arg(folder.join("target/release/xtask")).arg(&host);
+    strip.args(BUILT.iter().map(|built| folder.join(built))).arg(folder.join("target/release/xtask"));
+    strip.args(in_c.iter().map(|(program, _)| program));
     let tests = TESTS.iter().map(|name| file(name)).chain([DRIVER]);
     run(strip.args(tests.map(|test| folder.join(programs).join(test))))?;
     needs_little(strip.get_args().skip(2).map(Path::new))?;
+    let soft = folder.join(programs).join("cuda-soft");
+    fs::create_dir(&soft)?;
+    symlink(Path::new("..").join(DRIVER), soft.join("libcuda.so.1"))?;
     let script = folder.join("run.sh");
     fs::write(&script, RUN)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -163,6 +177,7 @@ pub(crate) fn run_all(out: &str) -> Result<()> {
     let mut outcomes = texts(&folder)?;
     outcomes.extend(tests(&folder)?);
     outcomes.extend(bridges()?);
+    outcomes.extend(foreign(&folder, Path::new(out))?);
     let told: Vec<_> = outcomes.iter().map(|outcome| format!("== {}\n{}\n", outcome.what, outcome.told)).collect();
     fs::write(Path::new(out).join("tests.txt"), told.concat())?;
     let table = bench::gpu_table();
@@ -198,6 +213,7 @@ fn texts(folder: &Path) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for text in TEXTS {
         let mut files: Vec<_> = fs::read_dir(folder.join(text))?.flatten().map(|entry| entry.path()).collect();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "ptx"));
         files.sort();
         for file in files {
             let name = file.strip_prefix(folder)?.display().to_string();
@@ -219,15 +235,55 @@ fn tests(folder: &Path) -> Result<Vec<Outcome>> {
 
 /// A hundred thousand answers by the bridge in each shape.
 fn bridges() -> Result<Vec<Outcome>> {
-    let mut outcomes = Vec::new();
-    for shape in ["ring", "unified"] {
-        let mut host = cmd(&format!("{PROGRAMS}/bridge_host"), [LIBRARY, shape, &format!("--{shape}")]);
-        let (host, line) = sh::server(&mut host, "ready ")?;
-        let port = line.split(" port=").nth(1).and_then(|rest| rest.split(' ').next()).context("no port")?;
-        let mut perf = cmd(BERTH, ["perf", "rpc", "--peer", &format!("127.0.0.1:{port}"), "--count", "100000"]);
-        perf.args(["--warmup", "0", "--window", "16", "--timeout", "20000", "--no-progress"]);
-        outcomes.push(outcome(format!("bridge, {shape} shape, 100000 answers"), &mut perf)?);
-        host.finish(Duration::from_secs(20))?.check()?;
+    ["ring", "unified"].into_iter().map(|shape| bridge(shape, 100_000, &[&format!("--{shape}")], &[])).collect()
+}
+
+/// Answers by the bridge, with a program in C as the server that loads it.
+fn bridge(shape: &str, count: u32, options: &[&str], variables: &[(&str, &OsStr)]) -> Result<Outcome> {
+    let mut host = cmd(&format!("{PROGRAMS}/bridge_host"), [LIBRARY, shape]);
+    let (host, line) = sh::server(host.args(options).envs(variables.iter().copied()), "ready ")?;
+    let port = line.split(" port=").nth(1).and_then(|rest| rest.split(' ').next()).context("no port")?;
+    let mut perf = cmd(BERTH, ["perf", "rpc", "--peer", &format!("127.0.0.1:{port}"), "--count", &count.to_string()]);
+    perf.args(["--warmup", "0", "--window", "16", "--timeout", "20000", "--no-progress"]);
+    let outcome = outcome(format!("bridge, {shape}, {count} answers"), &mut perf)?;
+    host.finish(Duration::from_secs(20))?.check()?;
+    Ok(outcome)
+}
+
+/// Somebody else's dispatcher on our ring, and ours on somebody else's: on the GPU in software, and on a GPU, if there is one;
+/// with the committed text, and with what `nvcc` makes of the source, if there is one.
+fn foreign(folder: &Path, out: &Path) -> Result<Vec<Outcome>> {
+    let library = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let soft = folder.join(PROGRAMS).join("cuda-soft");
+    let mut drivers = vec![("software GPU", soft.as_os_str())];
+    if bench::has_card()? {
+        drivers.push(("GPU", &library));
     }
+    let committed = folder.join(FOREIGN).join("dispatcher.ptx");
+    let made = out.join("dispatcher.ptx");
+    let mut nvcc = cmd("nvcc", ["-ptx", "-arch=compute_75", "-o"]);
+    let is_made = nvcc.arg(&made).arg(folder.join(FOREIGN).join("dispatcher.cu")).status().is_ok_and(|s| s.success());
+    let mut outcomes = Vec::new();
+    for (device, driver) in drivers {
+        let named = |mut outcome: Outcome| {
+            outcome.what = format!("{device}: {}", outcome.what);
+            outcome
+        };
+        for text in [&committed, &made].into_iter().take(1 + usize::from(is_made)) {
+            for shape in ["cuda", "cuda-early"] {
+                let variables = [("LD_LIBRARY_PATH", driver), ("BERTH_TEST_PTX", text.as_os_str())];
+                let options = ["--pinned-rings", "--unanswered-ms=20000"];
+                let mut outcome = named(bridge(shape, 20_000, &options, &variables)?);
+                outcome.what += if text == &made { ", by nvcc" } else { "" };
+                outcomes.push(outcome);
+            }
+        }
+        for blocks in ["1", "8"] {
+            let mut producer = cmd(&format!("{PROGRAMS}/producer"), ["drivers/gpu/kernels", "20000", blocks]);
+            let what = format!("berth_dispatch on a ring of others, {blocks} blocks, 20000 answers");
+            outcomes.push(named(outcome(what, producer.env("LD_LIBRARY_PATH", driver))?));
+        }
+    }
+    let _ = fs::remove_file(made);
     Ok(outcomes)
 }

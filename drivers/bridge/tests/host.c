@@ -1,8 +1,7 @@
 /* A server that loads the bridge by its path and serves its ring, or polls it, with no header of anybody.
- * usage: host LIBRARY ring|unified|hostile [OPTION...]
+ * usage: host LIBRARY ring|unified|hostile|cuda|cuda-early [OPTION...]; with a kernel as dispatcher BERTH_TEST_PTX is its text
  * Of requests it knows rpc_increment, and what 1 to 6 do wrong. It ends when its standard input does. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -10,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "cuda/driver.h"
 
 enum { OK, INVALID_ARG, INTERNAL, CUDA, UNSUPPORTED };
 enum { RING_BUFFER, UNIFIED };
@@ -116,6 +117,36 @@ static uint64_t serve_ring(void *handle, uint32_t slots, uint32_t slot_size) {
         slot = slot + 1 == slots ? 0 : slot + 1;
         served++;
     }
+    return served;
+}
+
+/* A kernel that never stops has the ring. */
+static uint64_t serve_cuda(void *handle, uint32_t slots, uint32_t slot_size, uint32_t early) {
+    struct words { uint64_t served; uint32_t stop; } *words = cuda_pinned(sizeof *words);
+    uint32_t *word = &words->stop;
+    struct ring ring;
+    void *module, *kernel, *stream;
+    EXPECT(OK, bridge->get_transport_context(handle, RING_BUFFER, &ring));
+    char *text = text_of(getenv("BERTH_TEST_PTX"));
+    CU(cuda.load(&module, text));
+    CU(cuda.function(&kernel, module, "dispatch"));
+    CU(cuda.stream(&stream, CUDA_NON_BLOCKING));
+    CU(cuda.launch(kernel, 1, 1, 1, 32, 1, 1, 0, stream,
+                   (void *[]){&ring.rx_flags, &ring.tx_flags, &ring.tx_data, &ring.tx_stride, &slots, &slot_size, &early, &word,
+                              &words},
+                   NULL));
+    EXPECT(OK, bridge->connect(handle));
+    EXPECT(OK, bridge->launch(handle));
+    while (!stop) {
+        EXPECT(CUDA_NOT_READY, cuda.query(stream));
+        usleep(1000);
+    }
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    CU(cuda.synchronize(stream));
+    uint64_t served = words->served;
+    CU(cuda.unload(module));
+    CU(cuda.host_free(words));
+    free(text);
     return served;
 }
 
@@ -279,6 +310,9 @@ int main(int argc, char **argv) {
     if (strcmp(argv[2], "hostile") == 0) return hostile(), puts("done"), 0;
     if (strcmp(argv[2], "version") == 0) return printf("version %d\n", bridge->version), 0;
 
+    int is_cuda = strncmp(argv[2], "cuda", 4) == 0;
+    /* The ring is to be memory of the context that the kernel runs in. */
+    if (is_cuda) cuda_open();
     void *handle;
     char text[256];
     uint32_t slots, slot_size;
@@ -290,7 +324,8 @@ int main(int argc, char **argv) {
     CHECK(pthread_create(&thread, NULL, wait_for_the_end, NULL) == 0);
     printf("ready %s\n", text);
     fflush(stdout);
-    uint64_t served = (strcmp(argv[2], "ring") == 0 ? serve_ring : serve_unified)(handle, slots, slot_size);
+    uint64_t served = is_cuda ? serve_cuda(handle, slots, slot_size, strcmp(argv[2], "cuda-early") == 0)
+        : (strcmp(argv[2], "ring") == 0 ? serve_ring : serve_unified)(handle, slots, slot_size);
     EXPECT(OK, bridge->disconnect(handle));
     EXPECT(OK, bridge->destroy(handle));
     pthread_join(thread, NULL);

@@ -3,10 +3,13 @@
 use std::{
     env,
     ffi::{c_char, c_int, c_uint},
+    ptr,
     sync::PoisonError,
 };
 
-use crate::state::{GPU, Gpu, Handle, INVALID_VALUE, IS_CURRENT, export, handle, initialised, put, within};
+use crate::state::{
+    CONTEXTS, GPU, Gpu, Handle, INVALID_CONTEXT, INVALID_VALUE, export, handle, initialised, put, within,
+};
 
 /// Its version, where `CUDA_SOFT_VERSION` does not say another one.
 const VERSION: c_int = 12_020;
@@ -16,6 +19,9 @@ const INVALID_DEVICE: c_int = 101;
 /// PCI addresses of the GPUs, in the driver's spelling, and the first bytes of their uuids.
 const ADDRESSES: [&[u8]; 2] = [b"0000:3B:00.0\0", b"0000:5E:00.0\0"];
 const UUIDS: [u8; 2] = [0x11, 0x22];
+
+/// The number of the one context's handle.
+const CONTEXT: u32 = 1;
 
 const NAME: &[u8] = b"GPU in software\0";
 
@@ -147,15 +153,48 @@ export! {
     fn cuCtxCreate_v2(context: *mut Handle, _flags: c_uint, device: c_int) {
         is_device(device)?;
         // SAFETY: the caller's place.
-        initialised(|_| unsafe { put(context, handle(1)) })?;
-        IS_CURRENT.set(true);
+        initialised(|_| unsafe { put(context, handle(CONTEXT)) })?;
+        CONTEXTS.set(CONTEXTS.get() + 1);
         Ok(())
+    }
+
+    fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: c_int) {
+        is_device(device)?;
+        // SAFETY: the caller's place.
+        initialised(|_| unsafe { put(context, handle(CONTEXT)) })
+    }
+
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
+        is_device(device)?;
+        initialised(|_| Ok(()))
+    }
+
+    fn cuCtxGetCurrent(context: *mut Handle) {
+        let current = if CONTEXTS.get() > 0 { handle(CONTEXT) } else { ptr::null_mut() };
+        // SAFETY: the caller's place.
+        initialised(|_| unsafe { put(context, current) })
     }
 
     fn cuCtxSetCurrent(context: Handle) {
         initialised(|_| Ok(()))?;
-        IS_CURRENT.set(!context.is_null());
+        // In place of the uppermost.
+        CONTEXTS.set(CONTEXTS.get().saturating_sub(1) + u32::from(!context.is_null()));
         Ok(())
+    }
+
+    fn cuCtxPushCurrent_v2(context: Handle) {
+        if context != handle(CONTEXT) {
+            return Err(INVALID_CONTEXT);
+        }
+        initialised(|_| Ok(()))?;
+        CONTEXTS.set(CONTEXTS.get() + 1);
+        Ok(())
+    }
+
+    fn cuCtxPopCurrent_v2(context: *mut Handle) {
+        CONTEXTS.set(CONTEXTS.get().checked_sub(1).ok_or(INVALID_CONTEXT)?);
+        // SAFETY: the caller's place.
+        initialised(|_| unsafe { put(context, handle(CONTEXT)) })
     }
 
     fn cuCtxSetLimit(_limit: c_int, _value: usize) {

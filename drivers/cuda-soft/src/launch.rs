@@ -39,6 +39,20 @@ unsafe fn parameters(extra: *mut *mut c_void) -> Result<Vec<u8>, c_int> {
     Ok(unsafe { std::slice::from_raw_parts(from, len) }.to_vec())
 }
 
+/// Copies the parameters of a kernel from where `params` of a launch says each lies.
+///
+/// # Safety
+/// As cuda.h says of `kernelParams`.
+unsafe fn listed(gpu: &Gpu, program: ProgramId, kernel: &str, params: *mut *mut c_void) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (index, one) in gpu.soft.parameters(program, kernel).unwrap_or_default().into_iter().enumerate() {
+        bytes.resize(one.offset, 0);
+        // SAFETY: the caller's list has an entry for each parameter, which is so long.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts((*params.add(index)).cast::<u8>(), one.bytes) });
+    }
+    bytes
+}
+
 /// Whether the launch is within the device's limits, with exactly as many bytes of parameters as the kernel takes.
 fn fits(gpu: &Gpu, program: ProgramId, launch: &Launch) -> bool {
     let [bx, by, bz] = launch.block.map(u64::from);
@@ -112,13 +126,15 @@ export! {
         bz: c_uint,
         shared: c_uint,
         _stream: Handle,
-        _params: *mut *mut c_void,
+        params: *mut *mut c_void,
         extra: *mut *mut c_void,
     ) {
-        // SAFETY: the caller's list.
-        let params = unsafe { parameters(extra) }?;
         idle(|gpu| {
             let (program, kernel, most) = gpu.functions.get(function)?.clone();
+            // SAFETY: the caller's lists.
+            let params = unsafe {
+                if params.is_null() { parameters(extra)? } else { listed(gpu, program, &kernel, params) }
+            };
             let (grid, block) = ([gx, gy, gz], [bx, by, bz]);
             let launch = Launch { kernel, grid, block, shared: shared as usize, params, endless: false };
             if !fits(gpu, program, &launch) || shared > most as c_uint {

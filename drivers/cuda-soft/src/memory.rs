@@ -45,6 +45,15 @@ fn allocate(gpu: &mut Gpu, bytes: usize) -> Result<u64, i32> {
     Ok(address)
 }
 
+fn free(address: u64) -> Result<(), i32> {
+    idle(|gpu| {
+        let at = gpu.memory.iter().position(|buffer| buffer.address == address).ok_or(INVALID_VALUE)?;
+        gpu.memory.swap_remove(at);
+        gpu.soft.release(address);
+        Ok(())
+    })
+}
+
 /// The memory of the device that so many bytes at this address lie in, and where.
 fn found(gpu: &Gpu, at: u64, len: usize) -> Result<(&Buffer, usize), i32> {
     let offset = |buffer: &Buffer| {
@@ -77,6 +86,10 @@ export! {
             // SAFETY: the caller's place.
             unsafe { put(host, found(gpu, address, bytes)?.0.memory.base().as_ptr().cast()) }
         })
+    }
+
+    fn cuMemFreeHost(host: *mut c_void) {
+        free(host.addr() as u64)
     }
 
     fn cuMemHostRegister_v2(host: *mut c_void, bytes: usize, flags: c_uint) {
@@ -113,12 +126,7 @@ export! {
     }
 
     fn cuMemFree_v2(device: u64) {
-        idle(|gpu| {
-            let at = gpu.memory.iter().position(|buffer| buffer.address == device).ok_or(INVALID_VALUE)?;
-            gpu.memory.swap_remove(at);
-            gpu.soft.release(device);
-            Ok(())
-        })
+        free(device)
     }
 
     fn cuMemsetD8Async(device: u64, byte: u8, bytes: usize, _stream: Handle) {

@@ -101,8 +101,8 @@ impl Gpu {
 pub(crate) static GPU: Mutex<Option<Gpu>> = Mutex::new(None);
 
 thread_local! {
-    /// Whether the context is this thread's.
-    pub(crate) static IS_CURRENT: Cell<bool> = const { Cell::new(false) };
+    /// How many times the one context lies on this thread's stack of contexts.
+    pub(crate) static CONTEXTS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Does what needs the driver to be initialised, and no more.
@@ -112,10 +112,10 @@ pub(crate) fn initialised(f: impl FnOnce(&mut Gpu) -> Result<(), c_int>) -> Resu
 
 /// Calls `f`, unless the context is not this thread's (`INVALID_CONTEXT`) or a kernel has failed (its code).
 pub(crate) fn within(f: impl FnOnce(&mut Gpu) -> Result<(), c_int>) -> Result<(), c_int> {
-    initialised(|gpu| match (IS_CURRENT.get(), gpu.fatal) {
-        (false, _) => Err(INVALID_CONTEXT),
-        (true, 0) => f(gpu),
-        (true, fatal) => Err(fatal),
+    initialised(|gpu| match (CONTEXTS.get(), gpu.fatal) {
+        (0, _) => Err(INVALID_CONTEXT),
+        (_, 0) => f(gpu),
+        (_, fatal) => Err(fatal),
     })
 }
 

@@ -80,7 +80,8 @@ pub(super) fn measured_table() -> Result<String> {
 }
 
 /// Whether there is a GPU of NVIDIA's that functions run on.
-fn has_card() -> Result<bool> {
+pub(super) fn has_card() -> Result<bool> {
+    fs::create_dir_all(OUT)?;
     match sh::berth(&config("card", "auto", ON_GPU, INCREMENT)?) {
         Ok((_server, ready)) => Ok(ready["gpus"][0]["kind"] == "cuda"),
         Err(why) => {

@@ -121,6 +121,11 @@ pub(crate) fn gpu() -> Result<()> {
     gpu::run_all()
 }
 
+/// Whether there is a GPU of NVIDIA's that functions run on.
+pub(crate) fn has_card() -> Result<bool> {
+    gpu::has_card()
+}
+
 /// What `bench gpu` prints, of what was built.
 pub(crate) fn gpu_table() -> Result<String> {
     gpu::measured_table()
