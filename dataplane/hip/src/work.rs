@@ -10,7 +10,7 @@ use berth_wire::hip::Code;
 
 use crate::{
     counters::{Class, Kind},
-    device::{Device, Done, Job},
+    device::{Device, Done, Job, Launch},
     objects::{Graph, Node, Recorded},
     session::Session,
 };
@@ -37,9 +37,28 @@ impl<D: Device> Session<D> {
         }
     }
 
-    /// Starts work that nobody waits for. None is under way.
-    pub(crate) fn begin(&mut self, graph: Arc<Graph>, stream: u64, class: Class, now: Nanos) {
-        self.work = Some(Work { graph, at: 0, stream, class, began: now });
+    /// Starts a kernel that nobody waits for. Nothing is under way.
+    pub(crate) fn begin_launch(&mut self, launch: Launch, stream: u64, now: Nanos) {
+        self.counters.events.launches.add(1);
+        self.device.start(Job::Launch(launch));
+        match self.device.poll(&mut Context::from_waker(Waker::noop())) {
+            // Nothing follows it.
+            Poll::Pending => {
+                let graph = Arc::default();
+                self.work = Some(Work { graph, at: 0, stream, class: Class::Launch, began: now });
+            }
+            Poll::Ready(done) => {
+                self.tally.took(Class::Launch, Kind::DeviceNs, now, now);
+                if let Done::Finished(Err(code)) = done {
+                    self.defer(code);
+                }
+            }
+        }
+    }
+
+    /// Starts a graph that nobody waits for. Nothing is under way.
+    pub(crate) fn begin(&mut self, graph: Arc<Graph>, stream: u64, now: Nanos) {
+        self.work = Some(Work { graph, at: 0, stream, class: Class::Graph, began: now });
         self.go_on(now);
     }
 

@@ -20,7 +20,7 @@ mod program;
 mod types;
 
 pub use error::{Access, Fault, FaultKind, LaunchError, LoadError, Reason};
-pub use exec::{Device, Host, Launch, Statistics};
+pub use exec::{Device, Host, Launch, Scratch, Statistics};
 pub use link::check;
 pub use memory::{Allocations, Memory, Order, Refused, Scope, Semantics, Width};
 pub use module::{Function, Linkage, Module, Param, Signature};

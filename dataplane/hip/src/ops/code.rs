@@ -13,9 +13,8 @@ use berth_wire::hip::{
 
 use super::{int, long, view};
 use crate::{
-    counters::Class,
     device::{Device, Kernel, Launch, Loaded, Properties},
-    objects::{Function, Graph, Module, Node, Object},
+    objects::{Function, Module, Node, Object},
     session::{Flow, Session, done, put},
 };
 
@@ -134,9 +133,7 @@ impl<D: Device> Session<D> {
         if start != 0 {
             self.record_event(start, now)?;
         }
-        let bytes = 0;
-        let graph = Graph { nodes: vec![Node::Launch(launch)], buffers: Vec::new(), bytes };
-        self.begin(Arc::new(graph), stream, Class::Launch, now);
+        self.begin_launch(launch, stream, now);
         if stop != 0 {
             self.record_event(stop, now)?;
         }

@@ -7,7 +7,6 @@ use berth_wire::hip::{Code, Op, request as q};
 
 use super::{handle, int, long, view};
 use crate::{
-    counters::Class,
     device::Device,
     jobs::Captured,
     objects::{Graph, Node, Object},
@@ -80,7 +79,7 @@ impl<D: Device> Session<D> {
         let graph = self.objects.exec(request.graph_exec.get())?.clone();
         let stream = request.stream.get();
         self.uncaptured(stream)?;
-        self.begin(graph, stream, Class::Graph, now);
+        self.begin(graph, stream, now);
         Ok(done(room))
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use berth_ptx::{Device, FaultKind, Host, Launch as PtxLaunch, LaunchError, LoadError, Module, Program, Reason};
+use berth_ptx::{
+    Device, FaultKind, Host, Launch as PtxLaunch, LaunchError, LoadError, Module, Program, Reason, Scratch,
+};
 use berth_wire::hip::Code;
 
 use super::space::Space;
@@ -15,7 +17,7 @@ const STATE_FREE: u64 = 32 << 20;
 /// Bytes that a byte of text is charged with: what it is decoded to.
 const DECODED: u64 = 8;
 /// What a launch takes beside its threads, in instructions.
-const LAUNCH: u64 = 256;
+const LAUNCH: u64 = 128;
 /// Bytes of shared memory that take as long to set up as an instruction takes to run.
 const SHARED: u64 = 16;
 /// Beginnings of code objects of other devices.
@@ -28,6 +30,7 @@ pub struct Gpu {
     pub(super) space: Space,
     modules: HashMap<u64, Loadable>,
     next: u64,
+    scratch: Scratch,
     /// Why the last text was not loaded.
     complaint: Option<LoadError>,
 }
@@ -76,7 +79,7 @@ impl Task {
 
 impl Gpu {
     pub(super) fn new(space: Space) -> Self {
-        Self { space, modules: HashMap::new(), next: 1, complaint: None }
+        Self { space, modules: HashMap::new(), next: 1, scratch: Scratch::default(), complaint: None }
     }
 
     pub(super) fn unload(&mut self, module: u64) {
@@ -183,7 +186,7 @@ impl Gpu {
         };
         let state = self.space.quota_left().saturating_add(STATE_FREE);
         module.device.limit_state(usize::try_from(state).unwrap_or(usize::MAX));
-        match module.device.launch(&mut self.space, &what, host) {
+        match module.device.launch_in(&mut self.scratch, &mut self.space, &what, host) {
             Ok(_) => Ok(()),
             Err(LaunchError::NoKernel(_)) => Err(Code::INVALID_HANDLE),
             Err(LaunchError::Shape(_)) => Err(Code::OUT_OF_RESOURCES),

@@ -54,9 +54,12 @@ impl<M: Memory> Grid<'_, M> {
     /// Lets the threads at a barrier go if all have come.
     fn open(&mut self, block: &mut Block, id: u32) -> Result<(), Blamed> {
         let barrier = block.barriers[id as usize];
+        if barrier.arrived == 0 {
+            return Ok(());
+        }
         // A warp that is not full counts as a whole one.
         let expected = if barrier.expected == 0 { block.live } else { barrier.expected.min(block.live) };
-        if barrier.arrived == 0 || barrier.arrived < expected {
+        if barrier.arrived < expected {
             return Ok(());
         }
         block.barriers[id as usize] = State::default();

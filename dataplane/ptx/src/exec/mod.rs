@@ -26,6 +26,8 @@ const RESIDENT_MAX: usize = 32;
 const THREADS_MAX: u64 = 1024;
 /// Most shared memory of a block that a launch adds, in bytes.
 const SHARED_MAX: usize = 227 << 10;
+/// What a scratch keeps from one launch to the next, in bytes.
+const KEPT_MAX: usize = 64 << 10;
 /// What registers and stacks of all threads may take, in bytes.
 const STATE_MAX: usize = 512 << 20;
 
@@ -97,6 +99,11 @@ pub struct Device {
     state: usize,
 }
 
+/// Blocks that have ended, whose memory serves the next launch.
+#[derive(Debug, Default)]
+pub struct Scratch(Vec<Block>);
+
+#[derive(Debug, Default)]
 struct Block {
     index: [u32; 3],
     threads: Vec<Thread>,
@@ -104,6 +111,15 @@ struct Block {
     barriers: [barrier::State; 16],
     /// Threads that have not ended.
     live: usize,
+    /// One of them has come to a barrier, or to an instruction of its warp.
+    has_met: bool,
+}
+
+impl Block {
+    /// Bytes of what its threads have.
+    fn bytes(&self) -> usize {
+        self.shared.len() + self.threads.iter().map(Thread::bytes).sum::<usize>()
+    }
 }
 
 /// What all threads of a launch have in common.
@@ -155,6 +171,21 @@ impl Device {
         launch: &Launch<'_>,
         host: &mut dyn Host,
     ) -> Result<Statistics, LaunchError> {
+        self.launch_in(&mut Scratch::default(), memory, launch, host)
+    }
+
+    /// The same in memory of launches before, of this program or others: small ones allocate little then. A scratch keeps
+    /// 64 KiB at most.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn launch_in<M: Memory>(
+        &mut self,
+        scratch: &mut Scratch,
+        memory: &mut M,
+        launch: &Launch<'_>,
+        host: &mut dyn Host,
+    ) -> Result<Statistics, LaunchError> {
         let program = &self.program;
         let entry = program.kernels.get(launch.kernel);
         let entry = entry.ok_or_else(|| LaunchError::NoKernel(launch.kernel.to_owned()))?;
@@ -185,7 +216,7 @@ impl Device {
             slept: None,
             state_left: self.state,
         };
-        grid.run(blocks, resident, threads, shared)?;
+        grid.run(&mut scratch.0, blocks, resident, (threads, shared))?;
         Ok(Statistics { instructions: grid.executed, threads: blocks * threads as u64 })
     }
 }
@@ -232,25 +263,42 @@ impl Order {
 }
 
 impl<M: Memory> Grid<'_, M> {
-    fn run(&mut self, blocks: u64, resident: usize, threads: usize, shared: usize) -> Result<(), Fault> {
+    /// `kept` is empty, or has one block that has ended.
+    fn run(
+        &mut self,
+        kept: &mut Vec<Block>,
+        blocks: u64,
+        resident: usize,
+        (threads, shared): (usize, usize),
+    ) -> Result<(), Fault> {
         // Mixed, since xorshift never leaves zero, and seeds that are close begin alike.
         let mut order = Order((self.launch.seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9) | 1);
-        let mut running: Vec<Block> = Vec::new();
+        let mut running = std::mem::take(kept);
+        for block in &mut running {
+            block.threads.resize_with(threads, Thread::default);
+            block.shared.resize(shared, 0);
+        }
         let mut next = 0;
         loop {
+            // An ended block's memory serves the next one.
+            for block in running.iter_mut().filter(|block| block.live == 0) {
+                if next < blocks {
+                    self.begin(block, next)?;
+                    next += 1;
+                }
+            }
+            if running.iter().all(|block| block.live == 0) && next == blocks {
+                running.truncate(1);
+                running.retain(|block| block.bytes() <= KEPT_MAX);
+                *kept = running;
+                return Ok(());
+            }
+            running.retain(|block| block.live > 0);
             while running.len() < resident && next < blocks {
-                running.push(Block {
-                    index: [0; 3],
-                    threads: (0..threads).map(|_| Thread::default()).collect(),
-                    shared: vec![0; shared],
-                    barriers: Default::default(),
-                    live: 0,
-                });
+                let threads = (0..threads).map(|_| Thread::default()).collect();
+                running.push(Block { threads, shared: vec![0; shared], ..Block::default() });
                 self.begin(running.last_mut().expect("a block"), next)?;
                 next += 1;
-            }
-            if running.is_empty() {
-                return Ok(());
             }
             let mut all = Turns::Nothing;
             let first = order.below(running.len() as u64) as usize;
@@ -269,14 +317,6 @@ impl<M: Memory> Grid<'_, M> {
                 Turns::Slept(nanoseconds) => self.host.idle(nanoseconds),
                 Turns::Ran => {}
             }
-            // An ended block's memory serves the next one.
-            for block in running.iter_mut().filter(|block| block.live == 0) {
-                if next < blocks {
-                    self.begin(block, next)?;
-                    next += 1;
-                }
-            }
-            running.retain(|block| block.live > 0);
         }
     }
 
@@ -285,15 +325,21 @@ impl<M: Memory> Grid<'_, M> {
         let [x, y, _] = self.launch.grid.map(u64::from);
         block.index = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
         block.shared.fill(0);
-        block.barriers = Default::default();
+        if std::mem::take(&mut block.has_met) {
+            block.barriers = Default::default();
+        }
         block.live = block.threads.len();
         let shape = self.launch.block;
+        let mut tid = [0; 3];
         for at in 0..block.threads.len() {
-            let thread = &mut block.threads[at];
-            let number = at as u32;
-            let tid = [number % shape[0], number / shape[0] % shape[1], number / shape[0] / shape[1]];
-            if let Err(kind) = thread.begin(self.entry, tid, number, &mut self.state_left) {
+            if let Err(kind) = block.threads[at].begin(self.entry, tid, at as u32, &mut self.state_left) {
                 return Err(self.fault(block, at, kind));
+            }
+            tid[0] += 1;
+            for of in 0..2 {
+                if tid[of] == shape[of] {
+                    (tid[of], tid[of + 1]) = (0, tid[of + 1] + 1);
+                }
             }
         }
         Ok(())
@@ -329,11 +375,17 @@ impl<M: Memory> Grid<'_, M> {
         self.run_thread(block, at, turn.min(left)).map_err(mine)?;
         match block.threads[at].state {
             State::Ready => Ok(()),
-            State::Barrier => self.arrive(block, at),
-            State::Warp => self.meet(block, at).map_err(mine),
+            State::Barrier => {
+                block.has_met = true;
+                self.arrive(block, at)
+            }
+            State::Warp => {
+                block.has_met = true;
+                self.meet(block, at).map_err(mine)
+            }
             State::Done => {
                 block.live -= 1;
-                self.left(block, at)
+                if block.has_met { self.left(block, at) } else { Ok(()) }
             }
         }
     }

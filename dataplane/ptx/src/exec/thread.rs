@@ -87,13 +87,20 @@ impl Thread {
         if stack > self.stack.len() {
             self.stack.resize(stack, 0);
         }
-        self.stack[self.sp..stack].fill(0);
+        if self.frame > 0 {
+            self.stack[self.sp..stack].fill(0);
+        }
         let slots = &mut self.registers[self.base..registers];
         slots.fill(0);
         for (slot, value) in &function.constants {
             slots[usize::from(*slot)] = *value;
         }
         Ok(())
+    }
+
+    /// Bytes of its registers and its stack.
+    pub(super) fn bytes(&self) -> usize {
+        8 * self.registers.len() + self.stack.len() + size_of::<Frame>() * self.frames.capacity()
     }
 
     /// The value of a slot of the frame.
