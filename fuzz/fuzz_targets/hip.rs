@@ -81,7 +81,8 @@ fuzz_target!(|input: &[u8]| {
     let random: Random = Arc::new(move || next.fetch_add(1, Relaxed));
     let budget = Budget::new(TOTAL);
     let all = Arc::new([properties(TOTAL, TOTAL)]);
-    let device = Soft::new(all, &Arc::<Windows>::default(), vec![budget.clone()], TOTAL, &random, AtOnce(None));
+    let device =
+        Soft::new(all, &Arc::<Windows>::default(), vec![budget.clone()], Budget::new(TOTAL), &random, AtOnce(None));
     let settings = Arc::new(Settings { max_payload: 1 << 16, handles: 50, idle: None });
     let counters = Arc::<Counters>::default();
     let mut session = Session::new(device.unwrap(), settings, counters, random, Nanos(1));

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use berth_control::HipLeases;
 use berth_fabric::{HipClaim, HipSession};
 use berth_gpu::{Choice, SessionCounts, SessionSettings};
@@ -39,8 +39,7 @@ pub(super) fn start(
         },
         memory: hip.memory,
         kernel_timeout: hip.kernel_timeout,
-        devices: hip.devices.iter().map(|(_, bytes, _)| *bytes).collect(),
-        nvidia: nvidia(hip)?,
+        devices: devices(hip)?,
         leases: leases.map(|leases| (Arc::new(Node(leases)) as _, hip.lease == HipLease::Required)),
         tls: hip.tls.as_ref().map(|tls| tls.0.clone()),
     };
@@ -48,19 +47,30 @@ pub(super) fn start(
     Worker::start(settings, move || clock.now().mono).with_context(|| format!("hip.listen {}", hip.listen))
 }
 
-/// The device, where it is one of NVIDIA's, with its first worker.
-fn nvidia(hip: &Hip) -> anyhow::Result<Option<Nvidia>> {
-    let Some((name, _, device)) = hip.devices.iter().find(|(.., device)| *device != Choice::Soft) else {
-        return Ok(None);
-    };
-    let settings = SessionSettings {
-        name: name.clone(),
-        worker: super::gpus::worker()?,
-        device: device.clone(),
-        limit: hip.kernel_timeout,
-        counts: SessionCounts::default(),
-    };
-    Nvidia::open(settings).map(Some).with_context(|| format!("gpu {name}"))
+/// The devices, those of NVIDIA's with their first workers.
+fn devices(hip: &Hip) -> anyhow::Result<Vec<(u64, Option<Nvidia>)>> {
+    let mut devices = Vec::new();
+    let mut known: BTreeMap<String, &str> = BTreeMap::new();
+    for (name, bytes, device) in &hip.devices {
+        if *device == Choice::Soft {
+            devices.push((*bytes, None));
+            continue;
+        }
+        let settings = SessionSettings {
+            name: name.clone(),
+            worker: super::gpus::worker()?,
+            device: device.clone(),
+            limit: hip.kernel_timeout,
+            counts: SessionCounts::default(),
+        };
+        let opened = Nvidia::open(settings).with_context(|| format!("gpu {name}"))?;
+        let address = opened.facts().address.clone();
+        if let Some(other) = known.insert(address.clone(), name) {
+            bail!("gpu {name} is the same as {other}, at {address}; name another one by its PCI address, or remove it");
+        }
+        devices.push((*bytes, Some(opened)));
+    }
+    Ok(devices)
 }
 
 /// Every counter, for the stopped line.

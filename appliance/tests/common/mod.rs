@@ -287,8 +287,15 @@ impl Client {
 
 /// Runs a configuration that cannot work, and returns the exit status and standard error.
 pub fn fails(text: &str) -> (Option<i32>, String) {
+    fails_as(text, |_| {})
+}
+
+/// The same, started with what `set` gives the command.
+pub fn fails_as(text: &str, set: impl FnOnce(&mut Command)) -> (Option<i32>, String) {
     let (folder, config) = write_config(text, &[]);
-    let output = command(&config).output().unwrap();
+    let mut command = command(&config);
+    set(&mut command);
+    let output = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is ready");
     let prefix = format!("{}/", folder.path().display());
     (output.status.code(), String::from_utf8(output.stderr).unwrap().replace(&prefix, ""))

@@ -9,7 +9,7 @@ use std::{
 
 use berth_hip::Client;
 
-use crate::common::{ADMIN, Berth, admin, fails, get};
+use crate::common::{ADMIN, Berth, admin, fails, fails_as, get};
 
 const CONFIG: &str = "[hip]\nlisten = \"127.0.0.1:0\"\n[hip.session]\nmemory = \"64 MiB\"\nhandles = 1000\n\
                       kernel_timeout_ms = 3000\n[[gpu]]\nname = \"gpu0\"\ndevice = \"auto\"\nuse = \
@@ -19,10 +19,35 @@ const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
 /// With the driver of this version of CUDA.
 fn start(version: &str) -> Berth {
+    start_with(CONFIG, version)
+}
+
+fn start_with(config: &str, version: &str) -> Berth {
     let folder = berth_cuda_soft::folder().unwrap();
-    Berth::start_as(&format!("{CONFIG}{ADMIN}"), |command| {
+    Berth::start_as(&format!("{config}{ADMIN}"), |command| {
         command.env("LD_LIBRARY_PATH", folder).env("CUDA_SOFT_VERSION", version);
     })
+}
+
+/// One more device, as a session's GPU.
+fn device(name: &str, device: &str) -> String {
+    format!(
+        "[[gpu]]\nname = \"{name}\"\ndevice = \"{device}\"\nuse = \"hip\"\n[[hip.device]]\ngpu = \"{name}\"\n\
+         memory = \"96 MiB\"\n"
+    )
+}
+
+/// Runs the client that was written from the page.
+fn stranger(berth: &Berth, how: &str) {
+    let mut python = Command::new("python3");
+    python.arg(format!("{FOLDER}/../drivers/hip/tests/client.py")).arg(worker(berth));
+    python.arg(format!("{FOLDER}/../dataplane/ptx/tests/kernels")).arg(how);
+    assert!(python.status().unwrap().success(), "{how}");
+}
+
+fn nothing_is_used(berth: &Berth, device: usize) {
+    let line = format!("berth_hip_device_used_bytes{{device=\"{device}\"}} 0.0\n");
+    until("memory of sessions that are over", || get(admin(berth), "/metrics", "").1.contains(&line));
 }
 
 fn worker(berth: &Berth) -> &str {
@@ -52,17 +77,27 @@ fn a_stranger_in_python_finds_the_rules_kept() {
     // Before CUDA 12.4 the driver does not tell what kernels take.
     for version in ["12020", "12040"] {
         let berth = start(version);
-        let mut python = Command::new("python3");
-        python.arg(format!("{FOLDER}/../drivers/hip/tests/client.py")).arg(worker(&berth));
-        python.arg(format!("{FOLDER}/../dataplane/ptx/tests/kernels")).arg("--nvidia");
-        assert!(python.status().unwrap().success(), "CUDA {version}");
+        stranger(&berth, "--nvidia");
         let (_, metrics) = get(admin(&berth), "/metrics", "");
         assert!(metrics.contains("berth_hip_worker_ends_total{reason=\"fault\"} 3\n"), "{metrics}");
         assert!(metrics.contains("berth_hip_worker_ends_total{reason=\"timeout\"} 1\n"), "{metrics}");
-        until("memory of sessions that are over", || {
-            get(admin(&berth), "/metrics", "").1.contains("berth_hip_device_used_bytes{device=\"0\"} 0.0\n")
-        });
+        nothing_is_used(&berth, 0);
     }
+}
+
+#[test]
+fn devices_of_both_kinds_are_used_together_and_lost_one_by_one() {
+    let first = CONFIG.replace("\"auto\"", "\"soft\"");
+    let more =
+        [("gpu1", "0000:3b:00.0"), ("gpu2", "soft"), ("gpu3", "0000:5e:00.0")].map(|(name, at)| device(name, at));
+    let berth = start_with(&format!("{first}{}", more.concat()), "12040");
+    stranger(&berth, "--several");
+    (0..4).for_each(|device| nothing_is_used(&berth, device));
+    let stopped = berth.stop();
+    assert!(stopped.status.success());
+    let ends =
+        ["fault", "timeout", "gone"].map(|end| stopped.counters["hip"][&format!("workers_{end}")].as_u64().unwrap());
+    assert_eq!(ends, [4, 1, 0], "the ends of all devices' workers");
 }
 
 #[test]
@@ -118,8 +153,10 @@ fn what_is_missing_or_not_built_is_told() {
     let (code, text) = fails(&CONFIG.replace("[hip.session]", "lease = \"optional\"\n[hip.session]"));
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("whose leases for sessions are not built"), "{text}");
-    let more = "[[gpu]]\nname = \"gpu1\"\ndevice = \"soft\"\nuse = \"hip\"\n[[hip.device]]\ngpu = \"gpu1\"\n";
-    let (code, text) = fails(&format!("{CONFIG}{more}"));
-    assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("which is the only device then"), "{text}");
+    // One GPU by two names, which the driver alone can tell.
+    let twice = format!("{CONFIG}{}", device("gpu1", "0000:3b:00.0"));
+    let (code, text) = fails_as(&twice, |command| {
+        command.env("LD_LIBRARY_PATH", berth_cuda_soft::folder().unwrap());
+    });
+    assert!(code != Some(0) && text.contains("gpu gpu1 is the same as gpu0, at 0000:3b:00.0"), "{text}");
 }

@@ -123,14 +123,14 @@ impl<D: Device> Session<D> {
             return 0;
         };
         let taken = left.min(input.len() as u64) as usize;
-        let most = self.device.image_max();
+        let most = self.device.image_max(self.current);
         image.extend_from_slice(&input[..taken.min(most - image.len())]);
         let left = left - taken as u64;
         if left > 0 {
             self.phase = Phase::Image { header, function, image, left };
         } else {
             self.tally.took(class_of(&header), Kind::ReceiveNs, self.since, now);
-            self.start(header, Job::Load(image), Then::Function(function), out, now);
+            self.start(header, Job::Load { device: self.current, image }, Then::Function(function), out, now);
         }
         taken
     }

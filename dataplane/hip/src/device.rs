@@ -123,7 +123,12 @@ pub enum Job {
     /// Copies within device memory.
     Copy(Copy2d),
     /// Loads a code object, behind which other bytes may stand.
-    Load(Vec<u8>),
+    Load {
+        /// Index of the device on which its kernels run.
+        device: usize,
+        /// The code object.
+        image: Vec<u8>,
+    },
     /// Runs a kernel.
     Launch(Launch),
 }
@@ -132,7 +137,7 @@ impl Job {
     /// What to report for a job that broke off: that it failed with `code`.
     pub fn failed(&self, code: Code) -> Done {
         match self {
-            Self::Load(_) => Done::Loaded(Err(code)),
+            Self::Load { .. } => Done::Loaded(Err(code)),
             Self::Allocate { .. } => Done::Allocated(Err(code)),
             _ => Done::Finished(Err(code)),
         }
@@ -155,8 +160,8 @@ pub enum Done {
 /// At most one job is under way, and until it is done nothing but [`Device::properties`], [`Device::used`] and
 /// [`Device::poll`] is called.
 pub trait Device {
-    /// Most bytes of a code object that are kept; what follows is received and thrown away.
-    fn image_max(&self) -> usize;
+    /// Most bytes of a code object for a device that are kept; what follows is received and thrown away.
+    fn image_max(&self, device: usize) -> usize;
 
     /// The devices in order; at least one.
     fn properties(&self) -> &[Properties];
@@ -167,15 +172,20 @@ pub trait Device {
     /// Bytes that the session has of all devices; `None` while nobody can tell.
     fn used(&self) -> Option<u64>;
 
-    /// What every operation on the device is answered until [`Device::reset`], after a fault that nothing else repairs.
-    fn lost(&self) -> Option<Code> {
+    /// What every operation on this device is answered until [`Device::reset`], after a fault that nothing else repairs.
+    fn lost(&self, _device: usize) -> Option<Code> {
         None
+    }
+
+    /// Whether kernels of a device reach the memory of another one, its peer.
+    fn reaches(&self, device: usize, peer: usize) -> bool {
+        device != peer
     }
 
     /// Frees the allocation that begins at `at`.
     ///
     /// # Errors
-    /// [`Code::INVALID_DEVICE_POINTER`] if none does.
+    /// [`Code::INVALID_DEVICE_POINTER`] if none does; of a lost device its own.
     fn free(&mut self, at: u64) -> Result<(), Code>;
 
     /// The allocation in which an address lies.
@@ -234,8 +244,8 @@ pub trait Device {
     /// [`Code::INVALID_DEVICE_POINTER`] where it begins in none, [`Code::INVALID_VALUE`] where it overruns one; of a lost
     /// device its own.
     fn check(&self, at: u64, len: u64) -> Result<(), Code> {
-        self.lost().map_or(Ok(()), Err)?;
         let found = self.find(at).ok_or(Code::INVALID_DEVICE_POINTER)?;
+        self.lost(found.device).map_or(Ok(()), Err)?;
         if len <= found.len - (at - found.at) { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
 }

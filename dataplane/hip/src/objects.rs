@@ -37,6 +37,8 @@ pub(crate) enum Recorded {
 pub(crate) struct Module {
     /// What the device calls it.
     pub(crate) id: u64,
+    /// On which its kernels run.
+    pub(crate) device: usize,
     pub(crate) kernels: Arc<[Kernel]>,
     /// Functions that were asked for: which kernel, and the handle.
     pub(crate) functions: Vec<(usize, u64)>,
@@ -45,6 +47,7 @@ pub(crate) struct Module {
 #[derive(Debug, Clone)]
 pub(crate) struct Function {
     pub(crate) module: u64,
+    pub(crate) device: usize,
     pub(crate) kernels: Arc<[Kernel]>,
     pub(crate) kernel: usize,
 }

@@ -145,7 +145,7 @@ impl World {
         let properties = Arc::new([berth_hip_session::soft::properties(TOTAL, QUOTA)]);
         let runner = Slow::new(rng.u32(0..4), self.tasks.clone());
         let budgets = vec![self.budget.clone()];
-        let device = Soft::new(properties, &self.windows, budgets, QUOTA, &self.random, runner)?;
+        let device = Soft::new(properties, &self.windows, budgets, Budget::new(QUOTA), &self.random, runner)?;
         let settings = Arc::new(Settings { max_payload: 1 << 20, handles: 100, idle: None });
         let session = Session::new(device, settings, self.counters.clone(), self.random.clone(), berth_port::Nanos(0));
         let activity = Arc::<Activity>::default();

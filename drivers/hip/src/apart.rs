@@ -1,4 +1,4 @@
-//! A GPU of NVIDIA's as the device of a session: in a process of the session's own, with the books kept here.
+//! A GPU of NVIDIA's as a device of a session: in a process of the session's own, with the books kept here.
 
 use std::{
     any::Any,
@@ -8,18 +8,19 @@ use std::{
 };
 
 use berth_gpu::{Command, KernelFacts, Rows, SLOT, SLOTS, SessionGpu, Standing, Value};
-use berth_hip_session::{Allocation, Copy2d, Device, Done, Job, Kernel, Loaded, Properties, soft::Budget};
+use berth_hip_session::{Allocation, Copy2d, Done, Job, Kernel, Loaded};
 use berth_memory::Memory as _;
 use berth_wire::hip::{Code, LAUNCH_MAX};
 use tokio::runtime::Handle;
 
 use crate::{
     books::{ALIGN, Books},
+    held::{Held, zero},
     pool::Pool,
 };
 
 /// Longest code object, in bytes.
-const IMAGE_MAX: usize = 64 << 20;
+pub(crate) const IMAGE_MAX: usize = 64 << 20;
 /// Most parameters that a kernel may have.
 const PARAMETERS_MAX: usize = 64;
 /// How often addresses are asked for that no other session has.
@@ -34,12 +35,6 @@ fn code_of(number: i32) -> Code {
         _ if KERNELS_FAULT.contains(&number) => Code::LAUNCH_FAILURE,
         _ => Code::UNKNOWN,
     }
-}
-
-/// What goes when a session ends: the process, and then what it was charged.
-struct Held {
-    gpu: Option<SessionGpu>,
-    books: Books,
 }
 
 /// A job, and how far it is.
@@ -66,9 +61,10 @@ struct Ahead {
     taken: Option<usize>,
 }
 
-/// The GPU of one session.
+/// A GPU of one session. It is called as a [`Device`](berth_hip_session::Device) is.
 pub(crate) struct Apart {
-    properties: Arc<[Properties]>,
+    /// Its index among the session's.
+    device: usize,
     pool: Arc<Pool>,
     threads: Handle,
     held: Option<Held>,
@@ -85,16 +81,9 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    pub(crate) fn new(
-        properties: Arc<[Properties]>,
-        pool: Arc<Pool>,
-        budget: Arc<Budget>,
-        quota: u64,
-        threads: Handle,
-    ) -> Self {
-        let books = Books::new(budget, pool.places.clone(), quota);
+    pub(crate) fn new(device: usize, pool: Arc<Pool>, books: Books, threads: Handle) -> Self {
         Self {
-            properties,
+            device,
             pool,
             threads,
             held: Some(Held { gpu: None, books }),
@@ -173,6 +162,18 @@ impl Apart {
         }
     }
 
+    /// Has nobody take what was asked for ahead.
+    fn forget_reads(&mut self) {
+        for Ahead { number, slot, taken, .. } in std::mem::take(&mut self.reads) {
+            if taken.is_some() {
+                self.free.push(slot);
+            } else {
+                // It is free once this was answered, as one that is written from.
+                self.writes.push_back((number, slot));
+            }
+        }
+    }
+
     /// Hands a job to the worker, as far as it goes now. An error ends it.
     fn hand_over(&mut self, working: &mut Working) -> Result<(), Code> {
         let number = match &working.job {
@@ -200,7 +201,7 @@ impl Apart {
                     len,
                 }))
             }
-            Job::Load(image) => {
+            Job::Load { image, .. } => {
                 while working.handed < image.len()
                     && let Some(slot) = self.free.pop()
                 {
@@ -230,7 +231,7 @@ impl Apart {
                 let sizes = sizes.clone();
                 self.allocated(working, &sizes, &made)
             }
-            (Job::Load(image), Value::Loaded(module, len)) => {
+            (Job::Load { image, .. }, Value::Loaded(module, len)) => {
                 let charge = image.len() as u64;
                 let mut kernels = vec![0; len.min(SLOTS * SLOT)];
                 if let Some(gpu) = self.gpu() {
@@ -247,7 +248,7 @@ impl Apart {
                 self.held().books.modules.insert(module, charge);
                 Some(Done::Loaded(Ok(Loaded { module, kernels })))
             }
-            (Job::Allocate { .. } | Job::Load(_), _) => Some(self.broke(working, Code::UNKNOWN)),
+            (Job::Allocate { .. } | Job::Load { .. }, _) => Some(self.broke(working, Code::UNKNOWN)),
             _ => Some(Done::Finished(Ok(()))),
         }
     }
@@ -303,52 +304,46 @@ fn charge_of(job: &Job) -> u64 {
         Job::Allocate { sizes, .. } => sizes
             .iter()
             .fold(0, |sum: u64, size| sum.saturating_add(size.checked_next_multiple_of(ALIGN).unwrap_or(u64::MAX))),
-        Job::Load(image) => image.len() as u64,
+        Job::Load { image, .. } => image.len() as u64,
         _ => 0,
     }
 }
 
-impl Device for Apart {
-    fn image_max(&self) -> usize {
-        IMAGE_MAX
+impl Apart {
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.books().free_bytes()
     }
 
-    fn properties(&self) -> &[Properties] {
-        &self.properties
+    pub(crate) fn used(&self) -> u64 {
+        self.books().used
     }
 
-    fn free_bytes(&self, _: usize) -> u64 {
-        let Books { quota, used, budget, .. } = self.books();
-        (quota - used).min(budget.total().saturating_sub(budget.used()))
-    }
-
-    fn used(&self) -> Option<u64> {
-        Some(self.books().used)
-    }
-
-    fn lost(&self) -> Option<Code> {
+    pub(crate) fn lost(&self) -> Option<Code> {
         match self.standing() {
             Standing::Lost(code) => Some(code_of(code)),
             Standing::Starts | Standing::Serves => None,
         }
     }
 
-    fn free(&mut self, at: u64) -> Result<(), Code> {
+    pub(crate) fn free(&mut self, at: u64) -> Result<(), Code> {
         self.lost().map_or(Ok(()), Err)?;
         let books = &mut self.held().books;
         let len = books.memory.remove(&at).ok_or(Code::INVALID_DEVICE_POINTER)?;
         books.all_places().remove(&at);
         books.refund(len.next_multiple_of(ALIGN));
+        if books.is_leased() {
+            self.tell(zero(at, len));
+        }
         self.tell(Command::Free(at));
         Ok(())
     }
 
-    fn find(&self, at: u64) -> Option<Allocation> {
+    pub(crate) fn find(&self, at: u64) -> Option<Allocation> {
         let (begin, len) = self.books().memory.range(..=at).next_back()?;
-        (at - begin < *len).then_some(Allocation { at: *begin, len: *len, device: 0 })
+        (at - begin < *len).then_some(Allocation { at: *begin, len: *len, device: self.device })
     }
 
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<usize, Code> {
+    pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) -> Result<usize, Code> {
         self.lost().map_or(Ok(()), Err)?;
         if self.free.is_empty() {
             self.collect(&mut Context::from_waker(Waker::noop()), None);
@@ -363,26 +358,30 @@ impl Device for Apart {
         Ok(len)
     }
 
-    fn reach(&mut self, at: u64, len: u64) -> Poll<Result<(), Code>> {
+    pub(crate) fn reach(&mut self, at: u64, len: u64) -> Poll<Result<(), Code>> {
         if let Some(code) = self.lost() {
             return Poll::Ready(Err(code));
         }
         self.read_ahead(at, at + len);
         self.collect(&mut Context::from_waker(Waker::noop()), None);
         if let Some(code) = self.failed.take() {
+            self.forget_reads();
             return Poll::Ready(Err(code));
         }
         if self.reads.front().is_some_and(|read| read.taken.is_some()) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    fn read(&mut self, at: u64, len: u64, into: &mut [u8]) -> Result<usize, Code> {
+    pub(crate) fn read(&mut self, at: u64, len: u64, into: &mut [u8]) -> Result<usize, Code> {
         self.read_ahead(at, at + len);
         self.collect(&mut Context::from_waker(Waker::noop()), None);
-        let (lost, failed) = (self.lost(), self.failed);
+        if let Some(code) = self.failed.take() {
+            self.forget_reads();
+            return Err(code);
+        }
+        let lost = self.lost();
         let Some(Ahead { len: whole, slot, taken: Some(taken), .. }) = self.reads.front_mut() else {
-            return lost.or(failed).map_or(Ok(0), Err);
+            return lost.map_or(Ok(0), Err);
         };
-        failed.map_or(Ok(()), Err)?;
         let (whole, slot, from) = (*whole, *slot, *taken);
         let count = into.len().min(whole - from);
         *taken += count;
@@ -397,7 +396,7 @@ impl Device for Apart {
         Ok(count)
     }
 
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.collect(cx, None);
         let can_read = self.reads.front().is_some_and(|read| read.taken.is_some());
         let can_write = self.reads.is_empty() && !self.free.is_empty();
@@ -407,7 +406,7 @@ impl Device for Apart {
         Poll::Pending
     }
 
-    fn unload(&mut self, module: u64) {
+    pub(crate) fn unload(&mut self, module: u64) {
         let books = &mut self.held().books;
         if let Some(charge) = books.modules.remove(&module) {
             books.refund(charge);
@@ -415,7 +414,7 @@ impl Device for Apart {
         self.tell(Command::Unload(module));
     }
 
-    fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.held().books.clear();
         match self.standing() {
             Standing::Serves => drop(self.tell(Command::Reset)),
@@ -431,11 +430,15 @@ impl Device for Apart {
         self.failed = None;
     }
 
-    fn confine(&mut self, _: usize, _: u64, _: Box<dyn Any + Send>) -> Result<(), Code> {
-        Err(Code::NOT_SUPPORTED)
+    /// Leaves it as the session's only device.
+    pub(crate) fn confine(&mut self, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code> {
+        self.held().books.confine(bytes, held)?;
+        self.reset();
+        self.device = 0;
+        Ok(())
     }
 
-    fn start(&mut self, job: Job) {
+    pub(crate) fn start(&mut self, job: Job) {
         let charge = charge_of(&job);
         let lost = self.lost();
         let mut refused = lost.or_else(|| self.held().books.charge(charge).err());
@@ -451,7 +454,7 @@ impl Device for Apart {
         self.job = Some(Working { job, number: None, handed: 0, rejected: Vec::new(), tries: 0, refused });
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
         let Some(mut working) = self.job.take() else { return Poll::Pending };
         if let Some(code) = working.refused {
             return Poll::Ready(working.job.failed(code));
@@ -493,9 +496,15 @@ impl Device for Apart {
 impl Drop for Apart {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
+        // A kernel that runs is not waited for.
+        let (life, is_idle) = (self.life, !matches!(&self.job, Some(Working { job: Job::Launch(_), .. })));
         if held.gpu.is_some() {
             // It takes milliseconds, for which no core waits.
-            self.threads.spawn_blocking(move || drop(held));
+            self.threads.spawn_blocking(move || {
+                if is_idle {
+                    held.scrub(life);
+                }
+            });
         }
     }
 }

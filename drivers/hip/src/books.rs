@@ -1,40 +1,71 @@
-//! What a session on a GPU of NVIDIA's has, and what it is charged for that.
+//! What a session has on a GPU of NVIDIA's, and what it is charged for that.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use berth_hip_session::soft::Budget;
+use berth_hip_session::soft::{Budget, LOWEST, Reserved};
 use berth_wire::hip::Code;
 
 /// What allocations are charged in, and begin at multiples of.
 pub(crate) const ALIGN: u64 = 256;
 
-/// Where the allocations of all sessions lie: by their beginning, the end.
+/// Where the allocations of all sessions lie, on all such GPUs: by their beginning, the end.
 pub(crate) type Places = Mutex<BTreeMap<u64, u64>>;
 
 /// What a session has.
 pub(crate) struct Books {
-    pub(crate) budget: Arc<Budget>,
+    budget: Arc<Budget>,
+    /// Of the session, on all of its devices.
+    quota: Arc<Budget>,
     places: Arc<Places>,
-    pub(crate) quota: u64,
     pub(crate) used: u64,
     /// Length of each allocation, by its address.
     pub(crate) memory: BTreeMap<u64, u64>,
     /// What is charged for each module.
     pub(crate) modules: HashMap<u64, u64>,
+    /// Of a leased device.
+    reserved: Option<Reserved>,
 }
 
 impl Books {
     /// Of a session that has nothing.
-    pub(crate) fn new(budget: Arc<Budget>, places: Arc<Places>, quota: u64) -> Self {
-        Self { budget, places, quota, used: 0, memory: BTreeMap::new(), modules: HashMap::new() }
+    pub(crate) fn new(budget: Arc<Budget>, quota: Arc<Budget>, places: Arc<Places>) -> Self {
+        let (memory, modules) = Default::default();
+        Self { budget, quota, places, used: 0, memory, modules, reserved: None }
+    }
+
+    /// Bytes that can still be taken.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.quota.left().min(self.budget.left())
+    }
+
+    /// Whether they are of a lease.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.reserved.is_some()
+    }
+
+    /// Forgets all, and has so many bytes from then on, which are this session's alone. Nothing is forgotten if others use
+    /// them.
+    pub(crate) fn confine(&mut self, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code> {
+        // What the session has of them stays its own throughout.
+        let reserved = Reserved::take(self.budget.clone(), self.used, bytes, held)?;
+        self.quota.give_back(std::mem::take(&mut self.used));
+        self.clear();
+        self.reserved = Some(reserved);
+        (self.budget, self.quota) = (Budget::new(bytes), Budget::new(bytes));
+        Ok(())
     }
 
     /// Counts bytes as used.
     pub(crate) fn charge(&mut self, bytes: u64) -> Result<(), Code> {
-        if bytes > self.quota - self.used || !self.budget.take(bytes) {
+        if !self.quota.take(bytes) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        if !self.budget.take(bytes) {
+            self.quota.give_back(bytes);
             return Err(Code::OUT_OF_MEMORY);
         }
         self.used += bytes;
@@ -44,6 +75,7 @@ impl Books {
     /// Counts them as free again.
     pub(crate) fn refund(&mut self, bytes: u64) {
         self.used -= bytes;
+        self.quota.give_back(bytes);
         self.budget.give_back(bytes);
     }
 
@@ -53,13 +85,13 @@ impl Books {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters allocations, if nobody has any byte of them.
+    /// Enters allocations, if nobody has any byte of them, or will have on a software GPU.
     pub(crate) fn enter(&mut self, made: &[(u64, u64)]) -> bool {
         // It is not kept by a borrow of the books, which change below.
         let places = self.places.clone();
         let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
         let is_free = |(at, len): &(u64, u64)| {
-            let Some(end) = at.checked_add(*len) else { return false };
+            let Some(end) = at.checked_add(*len).filter(|end| *end <= LOWEST) else { return false };
             at.is_multiple_of(ALIGN) && places.range(..end).next_back().is_none_or(|(_, taken)| taken <= at)
         };
         if !made.iter().all(is_free) {

@@ -1,4 +1,4 @@
-//! The devices of a session: software GPUs in this process, or a GPU of NVIDIA's in another one.
+//! The devices of a session: software GPUs alone, or GPUs of both kinds.
 
 use std::{
     any::Any,
@@ -8,13 +8,13 @@ use std::{
 use berth_hip_session::{Allocation, Device, Done, Job, Properties, soft::Soft};
 use berth_wire::hip::Code;
 
-use crate::{apart::Apart, runner::Thread};
+use crate::{parts::Parts, runner::Thread};
 
 /// The devices of a session.
 #[expect(clippy::large_enum_variant, reason = "it lies in a box with its connection")]
 pub(crate) enum Gpus {
     Soft(Soft<Thread>),
-    Apart(Apart),
+    Parts(Parts),
 }
 
 /// The same on either.
@@ -22,14 +22,14 @@ macro_rules! on {
     ($gpus:expr, $gpu:ident => $call:expr) => {
         match $gpus {
             Gpus::Soft($gpu) => $call,
-            Gpus::Apart($gpu) => $call,
+            Gpus::Parts($gpu) => $call,
         }
     };
 }
 
 impl Device for Gpus {
-    fn image_max(&self) -> usize {
-        on!(self, gpu => gpu.image_max())
+    fn image_max(&self, device: usize) -> usize {
+        on!(self, gpu => gpu.image_max(device))
     }
 
     fn properties(&self) -> &[Properties] {
@@ -44,8 +44,12 @@ impl Device for Gpus {
         on!(self, gpu => gpu.used())
     }
 
-    fn lost(&self) -> Option<Code> {
-        on!(self, gpu => gpu.lost())
+    fn lost(&self, device: usize) -> Option<Code> {
+        on!(self, gpu => gpu.lost(device))
+    }
+
+    fn reaches(&self, device: usize, peer: usize) -> bool {
+        on!(self, gpu => gpu.reaches(device, peer))
     }
 
     fn free(&mut self, at: u64) -> Result<(), Code> {

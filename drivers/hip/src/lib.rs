@@ -3,7 +3,7 @@
 //! ```text
 //! connections -> Listener -> pending until the first whole request -> a Session on a HipCore, with its devices (`Gpus`)
 //!                              software GPUs: kernels, loads, large copies have a thread of their own
-//!                              a GPU of NVIDIA's: a process of its own, of those that are kept ready (`Pool`)
+//!                              each GPU of NVIDIA's: a process of its own, of those that are kept ready (`Pool`)
 //! ```
 //!
 //! The sessions themselves are `berth_hip_session`. Newcomers are on threads that sleep; who is identified is served by
@@ -14,7 +14,9 @@ mod apart;
 mod books;
 mod core;
 mod gpus;
+mod held;
 mod lease;
+mod parts;
 mod pool;
 mod runner;
 mod seen;
@@ -40,9 +42,11 @@ use tokio::runtime::{Handle, Runtime};
 
 use self::{
     apart::Apart,
+    books::Books,
     core::{HipSession, Sessions},
     gpus::Gpus,
     lease::{Claims, Places},
+    parts::Parts,
     runner::Thread,
     seen::Seen,
 };
@@ -81,14 +85,26 @@ pub struct Settings {
     pub memory: u64,
     /// How long a kernel may run before it is stopped.
     pub kernel_timeout: Duration,
-    /// The bytes of each device that sessions may use. At least one; software GPUs, unless there is `nvidia`.
-    pub devices: Vec<u64>,
-    /// What the only device is, where it is one of NVIDIA's. It is not leased.
-    pub nvidia: Option<Nvidia>,
+    /// The devices, at least one: the bytes of each that sessions may use, and what it is if not a software GPU.
+    pub devices: Vec<(u64, Option<Nvidia>)>,
     /// Who leases the devices, and whether sessions need a lease; `None` if nobody does.
     pub leases: Option<(Arc<dyn Leases>, bool)>,
     /// What connections are encrypted with; `None` if they are not.
     pub tls: Option<Arc<ServerConfig>>,
+}
+
+impl Settings {
+    fn nvidia(&self) -> impl Iterator<Item = &Nvidia> {
+        self.devices.iter().filter_map(|(_, nvidia)| nvidia.as_ref())
+    }
+}
+
+/// A device, as sessions of so many bytes see it.
+fn properties((bytes, nvidia): &(u64, Option<Nvidia>), quota: u64) -> Properties {
+    match nvidia {
+        Some(nvidia) => nvidia.properties(*bytes, quota),
+        None => soft::properties(*bytes, quota),
+    }
 }
 
 const ENDED: Family = Family::counter("sessions_ended", "HIP connections that ended before their time, by reason");
@@ -123,6 +139,8 @@ struct Shared {
     session: Arc<SessionSettings>,
     properties: Arc<[Properties]>,
     windows: Arc<Windows>,
+    /// Where allocations on GPUs of NVIDIA's lie.
+    addresses: Arc<books::Places>,
     budgets: Vec<Arc<Budget>>,
     random: Random,
     counters: Arc<Counters>,
@@ -160,14 +178,10 @@ impl Worker {
         let shared = Arc::new(Shared {
             threads: runtime.handle().clone(),
             session: Arc::new(settings.session.clone()),
-            properties: match &settings.nvidia {
-                Some(nvidia) => {
-                    settings.devices.iter().map(|bytes| nvidia.properties(*bytes, settings.memory)).collect()
-                }
-                None => settings.devices.iter().map(|bytes| soft::properties(*bytes, settings.memory)).collect(),
-            },
+            properties: settings.devices.iter().map(|device| properties(device, settings.memory)).collect(),
             windows: Arc::default(),
-            budgets: settings.devices.iter().map(|bytes| Budget::new(*bytes)).collect(),
+            addresses: Arc::default(),
+            budgets: settings.devices.iter().map(|(bytes, _)| Budget::new(*bytes)).collect(),
             random: Arc::new(|| getrandom::u64().expect("the system has random numbers")),
             counters: Arc::default(),
             counts: Counts::default(),
@@ -202,9 +216,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Some(nvidia) = &self.shared.settings.nvidia {
-            nvidia.close();
-        }
+        self.shared.settings.nvidia().for_each(Nvidia::close);
         // Sessions end with their tasks, and stop what they run.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -221,7 +233,8 @@ impl Monitor {
     pub fn report(&self, visit: &mut dyn FnMut(&str, u64)) {
         self.0.counters.report(visit);
         self.0.counts.report(&mut |name, value| visit(name, value));
-        let ends = self.0.settings.nvidia.as_ref().map_or([0; 3], Nvidia::ends);
+        let sum = |all: [u64; 3], more: [u64; 3]| std::array::from_fn(|end| all[end] + more[end]);
+        let ends = self.0.settings.nvidia().map(Nvidia::ends).fold([0; 3], sum);
         pool::ENDS.into_iter().zip(ends).for_each(|(name, count)| visit(name, count));
         visit("sessions", self.0.seen.sessions((self.0.now)()).len() as u64);
         for (device, used) in self.used().into_iter().enumerate() {
@@ -257,17 +270,24 @@ impl Shared {
     }
 
     fn gpus(&self) -> Option<Gpus> {
-        let (properties, budgets, quota) = (self.properties.clone(), self.budgets.clone(), self.settings.memory);
-        if let Some(nvidia) = &self.settings.nvidia {
-            let budget = budgets.into_iter().next()?;
-            return Some(Gpus::Apart(Apart::new(properties, nvidia.pool(), budget, quota, self.threads.clone())));
-        }
+        let (properties, budgets) = (self.properties.clone(), self.budgets.clone());
+        let quota = Budget::new(self.settings.memory);
         let runner = Thread::new(self.settings.kernel_timeout, &self.settings.kernels);
-        let device = Soft::new(properties, &self.windows, budgets, quota, &self.random, runner);
-        if device.is_none() {
+        let soft = Soft::new(properties.clone(), &self.windows, budgets, quota.clone(), &self.random, runner);
+        let Some(soft) = soft else {
             self.counts.full.add(1);
+            return None;
+        };
+        if self.settings.nvidia().next().is_none() {
+            return Some(Gpus::Soft(soft));
         }
-        device.map(Gpus::Soft)
+        let apart = |(device, (_, nvidia)): (usize, &(u64, Option<Nvidia>))| {
+            let pool = nvidia.as_ref()?.pool();
+            let books = Books::new(self.budgets[device].clone(), quota.clone(), self.addresses.clone());
+            Some(Apart::new(device, pool, books, self.threads.clone()))
+        };
+        let apart = self.settings.devices.iter().enumerate().map(apart).collect();
+        Some(Gpus::Parts(Parts::new(properties, soft, apart)))
     }
 
     fn ended(&self, event: Event) {

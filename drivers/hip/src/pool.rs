@@ -11,8 +11,6 @@ use berth_port::Family;
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use crate::books::Places;
-
 /// Workers that are kept for the next sessions.
 const WARM: usize = 2;
 
@@ -95,7 +93,6 @@ impl Nvidia {
 /// Workers of one GPU.
 pub(crate) struct Pool {
     pub(crate) settings: Arc<SessionSettings>,
-    pub(crate) places: Arc<Places>,
     /// `None` once no session begins any more.
     warm: Mutex<Option<VecDeque<SessionGpu>>>,
 }
@@ -107,7 +104,7 @@ impl Pool {
         let first = SessionGpu::start(&settings)?;
         let facts = first.facts()?;
         let warm = Mutex::new(Some(VecDeque::from([first])));
-        Ok((Arc::new(Self { settings, places: Arc::default(), warm }), facts))
+        Ok((Arc::new(Self { settings, warm }), facts))
     }
 
     fn warm(&self) -> MutexGuard<'_, Option<VecDeque<SessionGpu>>> {

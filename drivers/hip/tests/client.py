@@ -2,9 +2,11 @@
 
     client.py ADDRESS KERNELS [CERTIFICATE]
     client.py ADDRESS KERNELS --nvidia
+    client.py ADDRESS KERNELS --several
 
 KERNELS is a folder with vadd.ptx, matmul.ptx and reduce.ptx. With the worker's certificate all goes through TLS. The worker has two software GPUs; a session has 64 MiB,
-1,000 handles and kernels of 3 s; with --nvidia it has one GPU of NVIDIA's and as much of all else. Exits with 0 if the worker does what the page says.
+1,000 handles and kernels of 3 s; with --nvidia it has one GPU of NVIDIA's and as much of all else; with --several software GPUs as devices 0 and 2, and NVIDIA's as 1 and 3.
+Exits with 0 if the worker does what the page says.
 """
 
 import random
@@ -15,8 +17,11 @@ import sys
 import time
 
 NVIDIA = "--nvidia" in sys.argv
-if NVIDIA:
-    sys.argv.remove("--nvidia")
+SEVERAL = "--several" in sys.argv
+# The device that sessions set first.
+DEVICE = 0
+if NVIDIA or SEVERAL:
+    sys.argv.pop()
 HOST, PORT = sys.argv[1].rsplit(":", 1)
 FOLDER = sys.argv[2]
 TLS = ssl.create_default_context(cafile=sys.argv[3]) if len(sys.argv) > 3 else None
@@ -38,6 +43,8 @@ class Session:
         self.id = random.getrandbits(31)
         if init:
             assert self.call(0x0001) == (0, b"")
+        if DEVICE:
+            self.set(DEVICE)
 
     def read(self, count):
         data = b""
@@ -88,6 +95,9 @@ class Session:
         codes = codes if isinstance(codes, set) else {codes}
         code, body = self.call(op, payload, flags)
         assert code in codes, (hex(op), code, codes)
+
+    def set(self, device):
+        self.ok(0x0101, struct.pack("<i", device))
 
     def malloc(self, size):
         return self.value(0x0200, "Q", struct.pack("<QI", size, 0))
@@ -272,8 +282,8 @@ def memory():
     assert s.d2h(a, 21) == b"\xff" * 10 + b"\7" * 10 + data[20:21]
     s.ok(0x021C, struct.pack("<QiQiQQ", b, 0 if NVIDIA else 1, a, 0, 20, 0))
     assert s.d2h(b, 20) == b"\xff" * 10 + b"\7" * 10
-    s.fails(101, 0x021D, struct.pack("<QiQiQQ", b, 2, a, 0, 20, 0))
-    assert s.value(0x0231, "iiQQiI", q(a + 5)) == (2, 0, a + 5, 0, 0, 0)
+    s.fails(101, 0x021D, struct.pack("<QiQiQQ", b, 4 if SEVERAL else 2, a, 0, 20, 0))
+    assert s.value(0x0231, "iiQQiI", q(a + 5)) == (2, DEVICE, a + 5, 0, 0, 0)
     assert s.value(0x0751, "Q", q(b)) == 5000
     # Rows.
     rows = random.randbytes(40)
@@ -578,6 +588,137 @@ def lost():
     other.close()
 
 
+def several():
+    """Devices of both kinds in one session, and what one of them loses."""
+    s, all_, own = Session(), range(4), (1, 3)
+    assert s.value(0x0100, "i") == 4
+    for device in all_:
+        arch = s.call(0x0103, struct.pack("<i", device))[1][368:].rstrip(b"\0")
+        assert arch == (b"sm_90" if device in own else b"berth-ptx"), arch
+        for peer in all_:
+            reaches = s.value(0x0109, "i", struct.pack("<ii", device, peer))
+            assert reaches == int(device != peer and device not in own and peer not in own)
+    s.fails(217, 0x010A, struct.pack("<iI", 1, 0))
+    s.ok(0x010A, struct.pack("<iI", 2, 0))
+
+    def fill():
+        made, data = [], []
+        for device in all_:
+            s.set(device)
+            data.append(random.randbytes(3 * MIB + 5))
+            made.append(s.malloc(len(data[device])))
+            assert s.d2h(made[device], len(data[device])) == bytes(len(data[device]))
+            s.h2d(made[device], data[device])
+            assert s.value(0x0231, "iiQQiI", q(made[device] + 5))[:2] == (2, device)
+            assert s.value(0x0751, "Q", q(made[device])) == len(data[device])
+        return made, data
+
+    made, data = fill()
+    size, free = len(data[0]), 64 * MIB - 4 * (3 * MIB + 256)
+    for low, high in zip(sorted(made), sorted(made)[1:]):
+        assert low + size <= high
+    for device in all_:
+        s.set(device)
+        assert s.value(0x0230, "QQ") == (free, 64 * MIB), "memory is that of all devices together"
+        s.fails(2, 0x0200, struct.pack("<QI", free + 1, 0))
+    big = s.malloc(free)
+    for device in all_:
+        s.set(device)
+        s.fails(2, 0x0200, struct.pack("<QI", 1, 0))
+    s.ok(0x0201, q(big))
+    # Copies between all of them, each way that there is.
+    stream = s.value(0x0300, "Q", bytes(8))
+    for source in all_:
+        for target in all_:
+            if source == target:
+                continue
+            s.ok(0x0210, memcpy(made[target], made[source], size, 3))
+            assert s.d2h(made[target], size) == data[source], (source, target)
+            s.tell(0x0221, memset(made[target], 0x77, size))
+            s.tell(0x021D, struct.pack("<QiQiQQ", made[target] + 3, target, made[source] + 1, source, 1000, stream))
+            s.tell(0x0213, memcpy2d(made[target] + 2000, 50, made[source], 30, 20, 40, 3))
+            expected = bytearray(b"\x77" * size)
+            expected[3:1003] = data[source][1:1001]
+            for row in range(40):
+                expected[2000 + 50 * row:2020 + 50 * row] = data[source][30 * row:30 * row + 20]
+            assert s.d2h(made[target], size) == bytes(expected), (source, target)
+            s.h2d(made[target], data[target])
+            for payload, codes in ((memcpy(made[target] + 1, made[source], size, 3), {1, 17}),
+                                   (memcpy(made[target], made[source] + size, 1, 3), {1, 17})):
+                s.fails(codes, 0x0210, payload)
+    assert s.sync() == 0
+
+    # A kernel runs where its module was loaded, whatever device is set.
+    def load():
+        found = []
+        for device in all_:
+            s.set(device)
+            found.append(s.function(s.load(STORE), b"store")[0])
+        return found
+
+    functions = load()
+    for device in all_:
+        s.set((device + 1) % 4)
+        s.tell(0x0510, launch(functions[device], ONE, ONE, [q(made[device] + 16)]))
+        assert s.sync() == 0
+        assert s.d2h(made[device] + 12, 12) == data[device][12:16] + b"\7\0\0\0" + data[device][20:24]
+    s.tell(0x0510, launch(functions[0], ONE, ONE, [q(made[2])]))
+    assert s.sync() == 0, "software GPUs reach each other's memory"
+    s.tell(0x0510, launch(functions[0], ONE, ONE, [q(made[1])]))
+    assert s.sync() == 700, "and no other"
+    # A graph over all of them; its data lie where they are copied to.
+    s.set(0)
+    s.ok(0x0725, q(stream) + bytes(4))
+    s.h2d(made[3], b"graph" * 100, stream, 0x0211)
+    s.tell(0x0211, memcpy(made[2], made[3], 500, 3, stream))
+    s.tell(0x0211, memcpy(made[1], made[2], 500, 3, stream))
+    s.tell(0x0510, launch(functions[1], ONE, ONE, [q(made[1])], stream=stream))
+    s.tell(0x0221, memset(made[1] + 4, 9, 4, stream))
+    s.tell(0x0211, memcpy(made[0], made[1], 500, 3, stream))
+    exec_ = s.value(0x0722, "Q", q(s.value(0x0726, "Q", q(stream))) + bytes(4))
+    for _ in range(2):
+        for device in all_:
+            s.ok(0x0220, memset(made[device], 0, 500))
+        s.tell(0x0723, q(exec_) + q(stream))
+        assert s.d2h(made[0], 500) == b"\7\0\0\0\x09\x09\x09\x09" + (b"graph" * 100)[8:500]
+    # A fault ends one device alone.
+    s.set(1)
+    s.tell(0x0510, launch(functions[1], ONE, ONE, [q(made[0])]))
+    assert s.sync() == 700, "what lies on another device is not reached"
+    for op, payload in ((0x0104, b""), (0x0304, q(0)), (0x0200, struct.pack("<QI", 1, 0)), (0x0201, q(made[1])),
+                        (0x0210, memcpy(0, made[1], 10, 2)), (0x0220, memset(made[1], 1, 1)),
+                        (0x0210, memcpy(made[1], made[3], size, 3)), (0x0210, memcpy(made[0], made[1], size, 3)),
+                        (0x0510, launch(functions[1], ONE, ONE, [q(made[1])]))):
+        s.fails(700, op, payload)
+    for device in (0, 2, 3):
+        s.set(device)
+        s.h2d(made[device], data[device])
+        s.tell(0x0510, launch(functions[device], ONE, ONE, [q(made[device])]))
+        assert s.sync() == 0, "the others go on"
+        assert s.d2h(made[device], size) == b"\7\0\0\0" + data[device][4:]
+    s.ok(0x0210, memcpy(made[0], made[3], size, 3))
+    assert s.d2h(made[0], size) == b"\7\0\0\0" + data[3][4:]
+    # It is there again after a reset, which frees all on every device.
+    s.ok(0x0105)
+    for at in made:
+        s.fails(17, 0x0231, q(at))
+    made, data = fill()
+    functions = load()
+    s.tell(0x0510, launch(functions[1], ONE, ONE, [q(made[1])]))
+    assert s.sync() == 0
+    assert s.d2h(made[1], 8) == b"\7\0\0\0" + data[1][4:8]
+    s.close()
+    # Copies that nobody waits for to the end.
+    for _ in range(20):
+        s = Session()
+        s.set(1)
+        a = s.malloc(30 * MIB)
+        s.set(0)
+        b = s.malloc(30 * MIB)
+        s.send(0x0210, memcpy(*((a, b) if _ % 2 else (b, a)), 30 * MIB, 3))
+        s.socket.close()
+
+
 def graphs():
     s = Session()
     n = 16
@@ -721,10 +862,17 @@ def cuts():
 def main():
     on_nvidia = (connection, memory, streams, kernels, lost, graphs, sessions, cuts)
     on_soft = (connection, devices, memory, streams, kernels, faults, graphs, sessions, cuts)
-    for part in on_nvidia if NVIDIA else on_soft:
+    global DEVICE, NVIDIA
+    parts = [(0, part) for part in (on_nvidia if NVIDIA else on_soft)]
+    if SEVERAL:
+        # What is true of a device alone is true of it beside others.
+        parts = [(device, part) for device in (2, 3) for part in (on_nvidia if device == 3 else on_soft) if part != devices]
+        parts.append((0, several))
+    for DEVICE, part in parts:
+        NVIDIA = NVIDIA or SEVERAL and DEVICE == 3
         random.seed(1)
         part()
-        print(part.__name__, flush=True)
+        print(DEVICE, part.__name__, flush=True)
 
 
 main()

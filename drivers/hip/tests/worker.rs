@@ -30,8 +30,7 @@ fn settings() -> Settings {
         session: SessionSettings { max_payload: 64 << 20, handles: 1000, idle: None },
         memory: 64 << 20,
         kernel_timeout: Duration::from_secs(3),
-        devices: vec![96 << 20, 96 << 20],
-        nvidia: None,
+        devices: vec![(96 << 20, None), (96 << 20, None)],
         leases: None,
         tls: None,
     }
@@ -412,7 +411,7 @@ fn a_claim_under_tls_is_signed_for_its_connection() {
 #[test]
 fn a_session_loses_nothing_to_a_lease_whose_bytes_others_use() {
     let node = Arc::<Node>::default();
-    let devices = vec![96 << 20, 3 << 19];
+    let devices = vec![(96 << 20, None), (3 << 19, None)];
     let worker = start(Settings { leases: Some((node, false)), devices, ..settings() });
     let [mut client, mut other] = [(); 2].map(|()| {
         let mut client = Client::new(&worker);

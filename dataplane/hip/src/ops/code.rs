@@ -47,7 +47,7 @@ impl<D: Device> Session<D> {
         let kernels: Arc<[Kernel]> = loaded.kernels.into();
         let wanted = function.map(|name| find(&kernels, name)).transpose()?;
         self.objects.room(1 + usize::from(wanted.is_some()))?;
-        let module = Module { id: loaded.module, kernels, functions: Vec::new() };
+        let module = Module { id: loaded.module, device: self.current, kernels, functions: Vec::new() };
         let module = self.objects.add(Object::Module(module))?;
         let Some(wanted) = wanted else { return Ok(long(room, module)) };
         let (function, kernel, kernels) = self.function(module, wanted)?;
@@ -70,7 +70,7 @@ impl<D: Device> Session<D> {
         if let Some((_, handle)) = found.functions.iter().find(|(known, _)| *known == kernel) {
             return Ok((*handle, kernel, kernels));
         }
-        let function = Function { module: found.id, kernels: kernels.clone(), kernel };
+        let function = Function { module: found.id, device: found.device, kernels: kernels.clone(), kernel };
         let handle = self.objects.add(Object::Function(function))?;
         self.objects.module_mut(module)?.functions.push((kernel, handle));
         Ok((handle, kernel, kernels))
@@ -111,14 +111,14 @@ impl<D: Device> Session<D> {
             // Longer than any launch: what it describes may lie beyond what is here.
             return Err(Code::INVALID_VALUE);
         }
-        self.device.lost().map_or(Ok(()), Err)?;
         let arguments = Arguments::parse(payload, &mut self.sorted).ok_or(Code::INVALID_VALUE)?;
         let function = self.objects.function(request.function.get())?;
+        self.device.lost(function.device).map_or(Ok(()), Err)?;
         let kernel = &function.kernels[function.kernel];
         let buffer = argument_buffer(kernel, request.launch_flags.get(), &arguments)?;
         let (grid, block) = (request.grid.map(u32::from), request.block.map(u32::from));
         let shared = request.shared_mem.get();
-        shape(&self.device.properties()[self.current], grid, block, shared)?;
+        shape(&self.device.properties()[function.device], grid, block, shared)?;
         let launch =
             Launch { module: function.module, kernel: function.kernel, grid, block, shared, arguments: buffer };
         let (start, stop) = (request.start_event.get(), request.stop_event.get());
@@ -141,11 +141,11 @@ impl<D: Device> Session<D> {
     }
 
     pub(super) fn occupancy(&mut self, op: Op, payload: &[u8], room: &mut [u8]) -> Result<Flow, Code> {
-        let properties = &self.device.properties()[self.current];
+        let function = self.objects.function(view::<q::Handle>(payload)?.handle.get())?;
+        let properties = &self.device.properties()[function.device];
         let [blocks, threads] = properties.resident;
         if op == Op::OccupancyBlockSize {
             let request = view::<q::PotentialBlockSize>(payload)?;
-            self.objects.function(request.function.get())?;
             let most = properties.block_threads as i32;
             let limit = request.block_size_limit.get();
             let block = if limit > 0 { limit.min(most) } else { most };
@@ -158,7 +158,6 @@ impl<D: Device> Session<D> {
             return Ok(put(room, &answer));
         }
         let request = view::<q::ActiveBlocks>(payload)?;
-        self.objects.function(request.function.get())?;
         let block = u32::try_from(request.block_size.get()).ok().filter(|block| *block > 0);
         let block = block.ok_or(Code::INVALID_VALUE)?;
         let fits =

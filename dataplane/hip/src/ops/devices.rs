@@ -46,7 +46,7 @@ impl<D: Device> Session<D> {
                 let request = view::<q::Peers>(payload)?;
                 let device = self.device_index(request.device_id.get())?;
                 let peer = self.device_index(request.peer_device_id.get())?;
-                return Ok(int(room, i32::from(device != peer)));
+                return Ok(int(room, i32::from(self.device.reaches(device, peer))));
             }
             Op::DeviceEnablePeerAccess | Op::DeviceDisablePeerAccess => {
                 self.peer_access(op == Op::DeviceEnablePeerAccess, *view(payload)?)?;
@@ -67,6 +67,7 @@ impl<D: Device> Session<D> {
         let known = self.peers.iter().position(|one| *one == pair);
         match (enable, known) {
             _ if peer == self.current => Err(Code::INVALID_DEVICE),
+            (true, _) if !self.device.reaches(self.current, peer) => Err(Code::PEER_UNSUPPORTED),
             (true, _) if request.flags != 0 => Err(Code::INVALID_VALUE),
             (true, None) => {
                 self.peers.push(pair);

@@ -169,7 +169,8 @@ impl<D: Device> Session<D> {
                 }
                 let captured = Captured { stream, buffer: 0, copy: Copy2d { spitch: width, ..*copy } };
                 let then = Then::Receive(Rows { device_pitch: width, ..rows }, captured);
-                Ok(Flow::Job(Job::Allocate { device: self.current, sizes: vec![width * height] }, then))
+                let device = self.device.find(dst).map_or(self.current, |found| found.device);
+                Ok(Flow::Job(Job::Allocate { device, sizes: vec![width * height] }, then))
             }
             Direction::Within => {
                 self.check_copy(copy)?;

@@ -174,6 +174,6 @@ impl<D: Device> Session<D> {
             return Ok(done(room));
         }
         let deferred = self.deferred.take();
-        deferred.or(self.device.lost()).map_or_else(|| Ok(done(room)), Err)
+        deferred.or(self.device.lost(self.current)).map_or_else(|| Ok(done(room)), Err)
     }
 }

@@ -40,7 +40,8 @@ struct Loadable {
     device: Device,
     /// The kernels' names, and what a thread of each takes at most.
     kernels: Vec<(String, Option<u64>)>,
-    charged: u64,
+    /// The device whose bytes it counts in, and how many they are.
+    charged: (usize, u64),
 }
 
 /// A job, with what it works on.
@@ -84,7 +85,7 @@ impl Gpu {
 
     pub(super) fn unload(&mut self, module: u64) {
         if let Some(module) = self.modules.remove(&module) {
-            self.space.refund(0, module.charged);
+            self.space.refund(module.charged.0, module.charged.1);
         }
     }
 
@@ -99,7 +100,7 @@ impl Gpu {
             Job::Settle => {}
             Job::Set { dst, len, value } => self.space.bytes(*dst, *len).fill(*value),
             Job::Copy(copy) => self.copy(copy),
-            Job::Load(image) => return Done::Loaded(self.load(image)),
+            Job::Load { device, image } => return Done::Loaded(self.load(*device, image)),
             Job::Launch(launch) => return Done::Finished(self.launch(launch, host)),
         }
         Done::Finished(Ok(()))
@@ -131,7 +132,7 @@ impl Gpu {
         }
     }
 
-    fn load(&mut self, image: &[u8]) -> Result<Loaded, Code> {
+    fn load(&mut self, on: usize, image: &[u8]) -> Result<Loaded, Code> {
         if FOREIGN.iter().any(|magic| image.starts_with(magic)) {
             return Err(Code::NO_BINARY);
         }
@@ -148,12 +149,12 @@ impl Gpu {
         let kernels =
             program.kernels().into_iter().map(|name| kernel(&program, name)).collect::<Result<Vec<_>, _>>()?;
         let charged = text.len() as u64 * DECODED + program.variable_bytes() as u64;
-        self.space.charge(0, charged)?;
+        self.space.charge(on, charged)?;
         let bounded = |kernel: &Kernel| (kernel.name.clone(), program.thread_bound(&kernel.name));
         let names = kernels.iter().map(bounded).collect();
         let module = self.next;
         self.next += 1;
-        self.modules.insert(module, Loadable { device: Device::new(program), kernels: names, charged });
+        self.modules.insert(module, Loadable { device: Device::new(program), kernels: names, charged: (on, charged) });
         Ok(Loaded { module, kernels })
     }
 

@@ -16,7 +16,7 @@ use berth_wire::hip::Code;
 
 pub use self::{
     code::{Gpu, Task},
-    space::{Budget, Windows},
+    space::{Budget, LOWEST, Reserved, Windows},
 };
 use crate::{
     Random,
@@ -77,13 +77,13 @@ pub fn properties(memory: u64, quota: u64) -> Properties {
 }
 
 impl<R: Runner> Soft<R> {
-    /// With nothing allocated; `None` if there are too many sessions. `budgets` are the bytes of each device, of which
-    /// the session may have `quota`.
+    /// With nothing allocated; `None` if there are too many sessions. `budgets` are the bytes of each device, `quota` those of
+    /// the session on all of them.
     pub fn new(
         properties: Arc<[Properties]>,
         windows: &Arc<Windows>,
         budgets: Vec<Arc<Budget>>,
-        quota: u64,
+        quota: Arc<Budget>,
         random: &Random,
         runner: R,
     ) -> Option<Self> {
@@ -104,7 +104,7 @@ impl<R: Runner> Soft<R> {
 }
 
 impl<R: Runner> Device for Soft<R> {
-    fn image_max(&self) -> usize {
+    fn image_max(&self, _: usize) -> usize {
         TEXT_MAX + 1
     }
 
@@ -193,7 +193,7 @@ impl<R: Runner> Device for Soft<R> {
                 }
                 bound.is_some()
             }
-            Job::Load(_) => false,
+            Job::Load { .. } => false,
         };
         if at_once {
             self.done = Some(self.run(&job));

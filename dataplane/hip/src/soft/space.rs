@@ -21,8 +21,12 @@ const ALIGN: u64 = 256;
 const GUARD: u64 = 1 << 20;
 /// Addresses of one session: 2^44 of the 2^56 that kernels see.
 const WINDOW: u64 = 1 << 44;
-/// Windows from 1 on.
+/// Windows up to this one, and the first that sessions get.
 const WINDOWS: u64 = 1 << 12;
+const FIRST: u64 = 1 << 5;
+
+/// Addresses below are never those of a software GPU: GPUs with a driver have theirs there, which are of 49 bits at most.
+pub const LOWEST: u64 = FIRST * WINDOW;
 /// Longest block of a lease that is zeroed before it is freed; of longer ones the allocator makes mappings of their own.
 const SCRUBBED: usize = 32 << 20;
 /// Allocations that are skipped in search of room.
@@ -30,18 +34,18 @@ const SKIPS: usize = 1024;
 /// Pages whose allocation is remembered.
 const CACHED: usize = 16;
 
-/// Which windows of 2^44 addresses live sessions have; there are 4095.
+/// Which windows of 2^44 addresses live sessions have; there are 4064.
 #[derive(Debug, Default)]
 pub struct Windows(Mutex<BTreeSet<u64>>);
 
 impl Windows {
     fn take(&self, random: &Random) -> Option<u64> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.len() as u64 >= WINDOWS - 1 {
+        if taken.len() as u64 >= WINDOWS - FIRST {
             return None;
         }
         loop {
-            let window = random() % (WINDOWS - 1) + 1;
+            let window = random() % (WINDOWS - FIRST) + FIRST;
             if taken.insert(window) {
                 return Some(window);
             }
@@ -53,7 +57,7 @@ impl Windows {
     }
 }
 
-/// Bytes of a device that sessions share.
+/// Bytes of a device that sessions share, or of a session that its devices do.
 #[derive(Debug)]
 pub struct Budget {
     total: u64,
@@ -74,6 +78,11 @@ impl Budget {
     /// Bytes that sessions use, or that are reserved for leases.
     pub fn used(&self) -> u64 {
         self.used.load(Relaxed)
+    }
+
+    /// Bytes that can still be taken.
+    pub fn left(&self) -> u64 {
+        self.total.saturating_sub(self.used())
     }
 
     /// Takes bytes into use, if there are so many; whether there were.
@@ -101,8 +110,8 @@ pub(super) struct Space {
     windows: Arc<Windows>,
     window: u64,
     budgets: Vec<Arc<Budget>>,
-    /// What the session may have, and has, in all.
-    quota: u64,
+    /// What the session may have of all devices, some of which may be elsewhere, and has of these.
+    quota: Arc<Budget>,
     used: u64,
     /// What it has of each device.
     charged: Vec<u64>,
@@ -119,12 +128,26 @@ pub(super) struct Space {
     reserved: Option<Reserved>,
 }
 
-/// Bytes that are reserved of a device, and what is told when they are free.
+/// Bytes of a device that a lease has. Dropped, they are free, and so is what the lease held for them.
 #[derive(Debug)]
-struct Reserved {
+pub struct Reserved {
     budget: Arc<Budget>,
     bytes: u64,
     _held: Box<dyn Any + Send>,
+}
+
+impl Reserved {
+    /// Takes so many bytes into use, beside `own` of them, which are already. `held` is dropped with them.
+    ///
+    /// # Errors
+    /// [`Code::OUT_OF_MEMORY`] if others use them.
+    pub fn take(budget: Arc<Budget>, own: u64, bytes: u64, held: Box<dyn Any + Send>) -> Result<Self, Code> {
+        if !budget.take(bytes.saturating_sub(own)) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        budget.give_back(own.saturating_sub(bytes));
+        Ok(Self { budget, bytes, _held: held })
+    }
 }
 
 impl Drop for Reserved {
@@ -140,7 +163,12 @@ fn charge_of(len: u64) -> Option<u64> {
 
 impl Space {
     /// A window of its own; `None` if all are taken. `budgets` are those of the devices.
-    pub(super) fn new(windows: &Arc<Windows>, budgets: Vec<Arc<Budget>>, quota: u64, random: &Random) -> Option<Self> {
+    pub(super) fn new(
+        windows: &Arc<Windows>,
+        budgets: Vec<Arc<Budget>>,
+        quota: Arc<Budget>,
+        random: &Random,
+    ) -> Option<Self> {
         let window = windows.take(random)?;
         Some(Self {
             windows: windows.clone(),
@@ -163,28 +191,23 @@ impl Space {
     /// Bytes that can still be taken of a device.
     pub(super) fn free_bytes(&self, device: usize) -> u64 {
         let budget = &self.budgets[device];
-        (self.quota - self.used).min(budget.total - budget.used().min(budget.total))
+        self.quota.left().min(budget.left())
     }
 
     /// Bytes that the session may still take.
     pub(super) fn quota_left(&self) -> u64 {
-        self.quota - self.used
+        self.quota.left()
     }
 
     /// Frees everything, and leaves one device with so many bytes, which are this session's alone. Nothing is freed if
     /// others use them.
     pub(super) fn confine(&mut self, device: usize, bytes: u64, held: Box<dyn Any + Send>) -> Result<(), Code> {
         // What the session has of them stays its own throughout.
-        let own = self.charged[device];
-        let budget = self.budgets[device].clone();
-        if !budget.take(bytes.saturating_sub(own)) {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        budget.give_back(own.saturating_sub(bytes));
+        let reserved = Reserved::take(self.budgets[device].clone(), self.charged[device], bytes, held)?;
         self.charged[device] = 0;
         self.clear();
-        self.reserved = Some(Reserved { budget, bytes, _held: held });
-        (self.budgets, self.charged, self.quota) = (vec![Budget::new(bytes)], vec![0], bytes);
+        self.reserved = Some(reserved);
+        (self.budgets, self.charged, self.quota) = (vec![Budget::new(bytes)], vec![0], Budget::new(bytes));
         Ok(())
     }
 
@@ -195,7 +218,11 @@ impl Space {
 
     /// Counts bytes as used.
     pub(super) fn charge(&mut self, device: usize, bytes: u64) -> Result<(), Code> {
-        if bytes > self.quota - self.used || !self.budgets[device].take(bytes) {
+        if !self.quota.take(bytes) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        if !self.budgets[device].take(bytes) {
+            self.quota.give_back(bytes);
             return Err(Code::OUT_OF_MEMORY);
         }
         self.used += bytes;
@@ -207,6 +234,7 @@ impl Space {
     pub(super) fn refund(&mut self, device: usize, bytes: u64) {
         self.used -= bytes;
         self.charged[device] -= bytes;
+        self.quota.give_back(bytes);
         self.budgets[device].give_back(bytes);
     }
 
@@ -328,7 +356,7 @@ impl Space {
         for (device, charged) in self.charged.iter_mut().enumerate() {
             self.budgets[device].give_back(std::mem::take(charged));
         }
-        self.used = 0;
+        self.quota.give_back(std::mem::take(&mut self.used));
         self.cache = [(0, 0); CACHED];
         // What a lease held is no longer there when it is over, not even unread. Longer blocks go back to the system, which
         // zeroes them.
