@@ -128,13 +128,6 @@ fn hip(
     if let Some((gpu, ..)) = devices.iter().find(|(gpu, ..)| !taken.insert(gpu)) {
         t.sink().mistake(t.place("device"), "hip.device", format_args!("has \"{gpu}\" twice; name each GPU once"));
     }
-    if lease != HipLease::Off
-        && let Some((gpu, ..)) = devices.iter().find(|(.., device)| *device != Choice::Soft)
-    {
-        let message =
-            format_args!("\"{gpu}\" is one of NVIDIA's, whose leases for sessions are not built; write \"off\"");
-        t.sink().mistake(t.place("lease"), "hip.lease", message);
-    }
     if lease != HipLease::Off {
         let place = t.place("lease");
         let is_taken = |gpu: &String| {

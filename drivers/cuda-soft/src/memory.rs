@@ -1,6 +1,7 @@
 //! Memory of the host and of the device.
 
 use std::{
+    env,
     ffi::{c_uint, c_void},
     ptr::NonNull,
     sync::Arc,
@@ -130,6 +131,9 @@ export! {
     }
 
     fn cuMemsetD8Async(device: u64, byte: u8, bytes: usize, _stream: Handle) {
+        if env::var_os("CUDA_SOFT_TELLS").is_some() {
+            eprintln!("cuda-soft: {bytes} bytes from {device:#x} set to {byte}");
+        }
         write(device, &vec![byte; bytes])
     }
 
