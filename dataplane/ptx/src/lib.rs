@@ -2,10 +2,11 @@
 //!
 //! [`Module::parse`] reads a text, [`Program::link`] joins modules and decodes their functions, [`Device::launch`] runs a
 //! kernel over a [`Memory`]. What is not covered is refused when it is loaded, by line; every access of a kernel is
-//! checked, and what a kernel does wrong is told by thread and line. Sections are those of the PTX ISA manual, 8.5.
+//! checked, and what a kernel does wrong is told by thread and line. [`binary`] reads what other compilers make of it. Sections are those of the PTX ISA manual, 8.5.
 #![forbid(unsafe_code)]
 
 mod alu;
+pub mod binary;
 mod bound;
 mod decode;
 mod error;

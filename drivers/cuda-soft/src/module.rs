@@ -6,9 +6,11 @@ use std::{
 };
 
 use berth_gpu::{Device as _, DeviceError};
+use berth_ptx::binary::{Entry, entries};
 
 use crate::state::{Handle, INVALID_VALUE, export, idle, put, within};
 
+const NO_BINARY: c_int = 209;
 const INVALID_PTX: c_int = 218;
 const NOT_FOUND: c_int = 500;
 
@@ -49,6 +51,10 @@ impl Linker {
 /// What begins a cubin of this library; then come the number of texts, and each with its length.
 const MAGIC: [u8; 4] = *b"SOFT";
 
+/// What begins a fat binary, and a cubin of NVIDIA's.
+const FAT: u8 = 0x50;
+const ELF: u8 = 0x7F;
+
 fn packed(texts: &[String]) -> Vec<u8> {
     let word = |number: usize| (number as u32).to_le_bytes();
     let mut cubin = [MAGIC, word(texts.len())].concat();
@@ -82,6 +88,23 @@ unsafe fn unpacked(image: *const u8) -> Result<Vec<String>, c_int> {
         texts.push(String::from_utf8(bytes(len)).map_err(|_| INVALID_VALUE)?);
     }
     Ok(texts)
+}
+
+/// The PTX of a fat binary: what a driver takes that finds no code for its GPU.
+///
+/// # Safety
+/// `image` is one, as long as it says.
+unsafe fn of_fat(image: *const u8) -> Result<Vec<String>, c_int> {
+    // SAFETY: the lengths of the header and of all else stand in it.
+    let image = unsafe {
+        let header = image.add(6).cast::<u16>().read_unaligned();
+        let len = image.add(8).cast::<u64>().read_unaligned();
+        std::slice::from_raw_parts(image, usize::from(header) + len as usize)
+    };
+    let all = entries(image).ok_or(INVALID_VALUE)?;
+    let text = all.into_iter().find_map(|entry| if let Entry::Ptx(text) = entry { Some(text) } else { None });
+    let text = text.ok_or(NO_BINARY)?.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(vec![String::from_utf8(text.to_vec()).map_err(|_| INVALID_VALUE)?])
 }
 
 export! {
@@ -142,10 +165,12 @@ export! {
     }
 
     fn cuModuleLoadData(module: *mut Handle, image: *const c_void) {
-        // SAFETY: the caller has what the linker made, or a text that ends with a zero.
+        // SAFETY: the caller has what the linker made, a code object, or a text that ends with a zero.
         let texts = unsafe {
             match std::slice::from_raw_parts(image.cast::<u8>(), 1) {
                 [first] if *first == MAGIC[0] => unpacked(image.cast())?,
+                [FAT] => of_fat(image.cast())?,
+                [ELF] => return Err(NO_BINARY),
                 _ => vec![CStr::from_ptr(image.cast()).to_str().map_err(|_| INVALID_VALUE)?.to_owned()],
             }
         };

@@ -167,6 +167,11 @@ def kernel(name, body, param=b".param .u64 p"):
     return HEAD + b".visible .entry " + name + b"(" + param + b") {\n.reg .b64 %rd<4>;\n.reg .b32 %r<4>;\n" + body + b"\nret;\n}\n"
 
 
+def code_object(name):
+    with open(f"{FOLDER}/../binary/{name}", "rb") as file:
+        return file.read()
+
+
 STORE = kernel(b"store", b"ld.param.u64 %rd0, [p];\nmov.u32 %r0, 7;\nst.global.u32 [%rd0], %r0;")
 TRAP = kernel(b"trap", b"trap;")
 FOREVER = kernel(b"forever", b"LOOP: bra LOOP;")
@@ -766,6 +771,27 @@ def graphs():
     s.close()
 
 
+def binaries():
+    """Fat binaries of NVIDIA's tools, of which a driver without code for its GPU takes the PTX."""
+    s = Session()
+    image, compressed, cubin = (code_object(name) for name in ("put.fatbin", "put-compressed.fatbin", "put.cubin"))
+    module = s.load(image + b"behind")
+    put, size, params = s.function(module, b"put")
+    assert (size, params) == (36, [(0, 8), (8, 1), (16, 16), (32, 4)])
+    assert s.function(module, b"nothing")[1:] == (0, [])
+    a = s.malloc(256)
+    for on in (0, 1):
+        s.tell(0x0510, launch(put, ONE, ONE, [q(a), bytes([on]), q(8) + q(16), struct.pack("<I", 77)]))
+        assert s.sync() == 0
+        assert s.d2h(a, 64) == bytes(24) + (b"\x4d" if on else b"\0") + bytes(39)
+    s.fails(200, 0x0500, q(len(image) - 1) + image[:-1], INLINE)
+    # Code for compute capability 9.0, and PTX that the driver has to unpack, which the one in software does not.
+    for other in (cubin, compressed):
+        code, _ = s.call(0x0500, q(len(other)) + other, INLINE)
+        assert code in (0, 209), code
+    s.close()
+
+
 def sessions():
     """What one leaves, another does not see."""
     one, two = Session(), Session()
@@ -860,7 +886,7 @@ def cuts():
 
 
 def main():
-    on_nvidia = (connection, memory, streams, kernels, lost, graphs, sessions, cuts)
+    on_nvidia = (connection, memory, streams, kernels, binaries, lost, graphs, sessions, cuts)
     on_soft = (connection, devices, memory, streams, kernels, faults, graphs, sessions, cuts)
     global DEVICE, NVIDIA
     parts = [(0, part) for part in (on_nvidia if NVIDIA else on_soft)]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use berth_fabric::gpu_code as code;
+use berth_ptx::binary::{self, Entry};
 
 use super::driver::{Driver, Handle, Metadata, call};
 use crate::{device::DeviceError, ptx_entries::entries, session::KernelFacts};
@@ -80,11 +81,10 @@ impl Image {
         unsafe { call!(driver.module_load(&raw mut module, image.as_ptr().cast())) }?;
         let known = match (&driver.metadata, text) {
             (Some(metadata), _) => enumerated(driver, metadata, module),
-            (None, Some(text)) => named(driver, module, &text),
+            (None, Some(text)) => named(driver, module, entries(&text), "parameters that are not read"),
             (None, None) => {
-                let what =
-                    "what kernels of a binary take is told by drivers of CUDA 12.4 or later: update NVIDIA's driver";
-                Err(DeviceError::new(code::INVALID_PTX, what))
+                let what = "this binary does not tell what its kernels take, which drivers of CUDA 12.4 or later know";
+                named(driver, module, of_binary(&image), what)
             }
         };
         let (kernels, functions) = known.inspect_err(|_| unload(driver, module))?;
@@ -145,9 +145,31 @@ fn enumerated(driver: &Driver, metadata: &Metadata, module: Handle) -> Result<Ke
     Ok((kernels, functions))
 }
 
-/// As the text says.
-fn named(driver: &Driver, module: Handle, text: &str) -> Result<Kernels, DeviceError> {
-    let kernels = entries(text).ok_or_else(|| DeviceError::new(code::INVALID_PTX, "parameters that are not read"))?;
+/// What the kernels of a cubin take, or of a fat binary: of the first in it that tells, since all are of one program.
+fn of_binary(image: &[u8]) -> Option<Vec<KernelFacts>> {
+    let of_cubin = |cubin: &[u8]| {
+        let facts = |binary::Kernel { name, parameters }| KernelFacts { name, parameters };
+        Some(binary::kernels(cubin)?.into_iter().map(facts).collect())
+    };
+    let Some(all) = binary::entries(image) else { return of_cubin(image) };
+    all.into_iter().find_map(|entry| match entry {
+        Entry::Cubin(cubin) => of_cubin(cubin),
+        Entry::Ptx(text) => {
+            let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+            entries(std::str::from_utf8(&text[..end]).ok()?)
+        }
+        Entry::Other => None,
+    })
+}
+
+/// As the code object says; `what` is wrong where it does not.
+fn named(
+    driver: &Driver,
+    module: Handle,
+    kernels: Option<Vec<KernelFacts>>,
+    what: &str,
+) -> Result<Kernels, DeviceError> {
+    let kernels = kernels.ok_or_else(|| DeviceError::new(code::INVALID_PTX, what))?;
     let mut functions = Vec::new();
     for kernel in &kernels {
         let (name, mut function) = (CString::new(kernel.name.as_str()).unwrap_or_default(), ptr::null_mut());
