@@ -382,6 +382,8 @@ async fn a_session_of_several_devices_keeps_the_leased_one_whose_memory_is_zeroe
     for at in [before, elsewhere] {
         assert_eq!(client.copy(0, at, 10, &[]), Err(17), "what it had is freed");
     }
+    let reset = client.malloc(60_000).unwrap();
+    client.call(Op::DeviceReset, &[]).unwrap();
     let at = client.malloc(700_000).unwrap();
     client.copy(at, 0, 100, &[0xEE; 100]).unwrap();
     let freed = client.malloc(70_000).unwrap();
@@ -390,7 +392,7 @@ async fn a_session_of_several_devices_keeps_the_leased_one_whose_memory_is_zeroe
     node.lease_free(grant.lease_id).await.unwrap();
     assert!(!client.is_served());
     let told = site.berth.stop().stderr;
-    for (at, bytes) in [(at, 700_000), (freed, 70_000)] {
+    for (at, bytes) in [(reset, 60_000), (at, 700_000), (freed, 70_000)] {
         let line = format!("{bytes} bytes from {at:#x} set to 0\n");
         assert_eq!(told.matches(&line).count(), 2, "at first and in the end: {told}");
     }

@@ -38,6 +38,7 @@ pub use lease::{LeaseSettings, LeasedGpu};
 pub use once::{Argument, Job, Ran, cards, run};
 pub use session::{
     Command, Facts, KernelFacts, Rows, SLOT, SLOTS, SessionCounts, SessionGpu, SessionSettings, Standing, Value,
+    is_told,
 };
 pub use soft::Soft;
 pub use walls::shut_in;

@@ -10,19 +10,17 @@ use std::{
 use berth_gpu::{Command, KernelFacts, Rows, SLOT, SLOTS, SessionGpu, Standing, Value};
 use berth_hip_session::{Allocation, Copy2d, Done, Job, Kernel, Loaded};
 use berth_memory::Memory as _;
-use berth_wire::hip::{Code, LAUNCH_MAX};
+use berth_wire::hip::Code;
 use tokio::runtime::Handle;
 
 use crate::{
-    books::{ALIGN, Books},
+    books::{ALIGN, ALLOCATIONS_MAX, Books},
     held::{Held, zero},
     pool::Pool,
 };
 
 /// Longest code object, in bytes.
 pub(crate) const IMAGE_MAX: usize = 64 << 20;
-/// Most parameters that a kernel may have.
-const PARAMETERS_MAX: usize = 64;
 /// How often addresses are asked for that no other session has.
 const TRIES: usize = 8;
 /// Errors of a driver that are none of HIP's.
@@ -237,7 +235,7 @@ impl Apart {
                 if let Some(gpu) = self.gpu() {
                     gpu.staging().read_at(0, &mut kernels);
                 }
-                let Ok(kernels) = serde_json::from_slice::<Vec<KernelFacts>>(&kernels) else {
+                let Some(kernels) = KernelFacts::list(&kernels) else {
                     return Some(self.broke(working, Code::UNKNOWN));
                 };
                 let kernels: Option<Vec<_>> = kernels.into_iter().map(kernel).collect();
@@ -292,10 +290,8 @@ impl Apart {
 
 /// A kernel as sessions see it; `None` if its arguments are more than a launch can bring.
 fn kernel(facts: KernelFacts) -> Option<Kernel> {
-    let ends = facts.parameters.iter().map(|(at, size)| at.checked_add(*size));
-    let argument_bytes = ends.collect::<Option<Vec<_>>>()?.into_iter().max().unwrap_or(0);
-    let fits = argument_bytes as usize <= LAUNCH_MAX && facts.parameters.len() <= PARAMETERS_MAX;
-    fits.then_some(Kernel { name: facts.name, parameters: facts.parameters, argument_bytes })
+    let argument_bytes = facts.argument_bytes()?;
+    Some(Kernel { name: facts.name, parameters: facts.parameters, argument_bytes })
 }
 
 /// What a job is charged for when it begins.
@@ -415,6 +411,11 @@ impl Apart {
     }
 
     pub(crate) fn reset(&mut self) {
+        if self.books().is_leased() {
+            for (at, len) in &self.books().memory {
+                self.tell(zero(*at, *len));
+            }
+        }
         self.held().books.clear();
         match self.standing() {
             Standing::Serves => drop(self.tell(Command::Reset)),
@@ -440,8 +441,9 @@ impl Apart {
 
     pub(crate) fn start(&mut self, job: Job) {
         let charge = charge_of(&job);
-        let lost = self.lost();
-        let mut refused = lost.or_else(|| self.held().books.charge(charge).err());
+        let more = if let Job::Allocate { sizes, .. } = &job { sizes.len() } else { 0 };
+        let full = (self.books().memory.len() + more > ALLOCATIONS_MAX).then_some(Code::OUT_OF_MEMORY);
+        let mut refused = self.lost().or(full).or_else(|| self.held().books.charge(charge).err());
         if refused.is_none() && self.gpu().is_none() {
             let taken = self.pool.take(&self.threads);
             self.life = taken.as_ref().map_or(0, SessionGpu::life);

@@ -12,6 +12,9 @@ use berth_wire::hip::Code;
 /// What allocations are charged in, and begin at multiples of.
 pub(crate) const ALIGN: u64 = 256;
 
+/// Most allocations of a session on one GPU.
+pub(crate) const ALLOCATIONS_MAX: usize = 16_384;
+
 /// Where the allocations of all sessions lie, on all such GPUs: by their beginning, the end.
 pub(crate) type Places = Mutex<BTreeMap<u64, u64>>;
 

@@ -11,7 +11,6 @@ use berth_wire::hip::Code;
 use crate::{parts::Parts, runner::Thread};
 
 /// The devices of a session.
-#[expect(clippy::large_enum_variant, reason = "it lies in a box with its connection")]
 pub(crate) enum Gpus {
     Soft(Soft<Thread>),
     Parts(Parts),

@@ -24,8 +24,11 @@ impl Held {
     /// driver has to see to: nobody but the process reaches it.
     pub(crate) fn scrub(&self, life: u64) {
         let Some(gpu) = self.gpu.as_ref().filter(|_| self.books.is_leased()) else { return };
-        let zeroed = self.books.memory.iter().map(|(at, len)| gpu.tell(life, zero(*at, *len)));
-        let Some(last) = zeroed.last() else { return };
+        let mut last = None;
+        for (at, len) in &self.books.memory {
+            last = Some(gpu.tell(life, zero(*at, *len)));
+        }
+        let Some(last) = last else { return };
         let until = Instant::now() + SCRUBBED_WITHIN;
         let mut results = Vec::new();
         while gpu.standing(life) == Standing::Serves && Instant::now() < until {

@@ -57,8 +57,8 @@ struct Crossing {
 }
 
 impl Crossing {
-    fn new(job: Job) -> Option<Self> {
-        let Job::Copy(mut copy) = job else { return None };
+    fn new(job: &Job) -> Option<Self> {
+        let Job::Copy(mut copy) = *job else { return None };
         let width = copy.width;
         if copy.dpitch == width && copy.spitch == width {
             (copy.width, copy.height) = (width * copy.height, 1);
@@ -234,7 +234,7 @@ impl Device for Parts {
         let device = match self.doer(&job) {
             Ok(Some(device)) => device,
             Ok(None) => {
-                self.crossing = Crossing::new(job);
+                self.crossing = Crossing::new(&job);
                 return;
             }
             // The caller has checked what it names.

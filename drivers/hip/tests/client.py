@@ -771,6 +771,20 @@ def graphs():
     s.close()
 
 
+def allocations():
+    """16,384 of a session on one GPU, and no more."""
+    s = Session()
+    many = struct.pack("<II64Q", 64, 0, *[1] * 64)
+    made = [s.value(0x0745, "II64Q", many)[2:] for _ in range(256)]
+    assert len({at for some in made for at in some}) == 16384
+    s.fails(2, 0x0745, many)
+    s.fails(2, 0x0200, struct.pack("<QI", 1, 0))
+    s.ok(0x0201, q(made[7][7]))
+    s.malloc(1)
+    s.fails(2, 0x0200, struct.pack("<QI", 1, 0))
+    s.close()
+
+
 def binaries():
     """Fat binaries of NVIDIA's tools, of which a driver without code for its GPU takes the PTX."""
     s = Session()
@@ -886,7 +900,7 @@ def cuts():
 
 
 def main():
-    on_nvidia = (connection, memory, streams, kernels, binaries, lost, graphs, sessions, cuts)
+    on_nvidia = (connection, memory, streams, kernels, allocations, binaries, lost, graphs, sessions, cuts)
     on_soft = (connection, devices, memory, streams, kernels, faults, graphs, sessions, cuts)
     global DEVICE, NVIDIA
     parts = [(0, part) for part in (on_nvidia if NVIDIA else on_soft)]

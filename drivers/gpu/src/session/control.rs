@@ -1,9 +1,13 @@
 //! What `berth` and the worker of a session say to each other: a JSON object a line, over the worker's standard input. Bulk
 //! data lie in the staging area, a file that both map.
 
+use berth_wire::hip::LAUNCH_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
+
+/// Most parameters that a kernel may have.
+const PARAMETERS_MAX: usize = 64;
 
 /// What a worker is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -145,6 +149,25 @@ pub struct KernelFacts {
     pub name: String,
     /// Offset and size of each parameter in the argument buffer.
     pub parameters: Vec<(u32, u32)>,
+}
+
+impl KernelFacts {
+    /// The kernels of a list as a worker leaves it in the staging area; `None` if it is none.
+    pub fn list(bytes: &[u8]) -> Option<Vec<Self>> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// Bytes of the argument buffer; `None` if the parameters are more than a launch can bring.
+    pub fn argument_bytes(&self) -> Option<u32> {
+        let ends = self.parameters.iter().map(|(at, size)| at.checked_add(*size));
+        let bytes = ends.collect::<Option<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        (bytes as usize <= LAUNCH_MAX && self.parameters.len() <= PARAMETERS_MAX).then_some(bytes)
+    }
+}
+
+/// Whether a worker takes a line for something that it is told.
+pub fn is_told(line: &[u8]) -> bool {
+    serde_json::from_slice::<Told>(line).is_ok()
 }
 
 /// What the driver says of a GPU.

@@ -22,7 +22,7 @@ use berth_pages::{Backing, Pages};
 use berth_process::supervise::{End, Supervised, Ward};
 use tracing::warn;
 
-pub use self::control::{Command, Facts, KernelFacts, Rows, Value};
+pub use self::control::{Command, Facts, KernelFacts, Rows, Value, is_told};
 use self::control::{Open, Report, Told};
 use crate::{
     child,
@@ -131,6 +131,20 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl SessionGpu {
     /// Starts a worker.
     pub fn start(settings: &Arc<SessionSettings>) -> Result<Self, GpuError> {
+        let (gpu, ward) = Self::new(settings)?;
+        let patience = child::patience(START, settings.limit + SILENCE);
+        let started = Supervised::start(&format!("berth-{}", settings.name), ward, patience)?;
+        *locked(&gpu.shared.child) = Some(started);
+        Ok(gpu)
+    }
+
+    /// One without a process, and what hears the lines of it, for tests with any lines: whether they are signs of life.
+    pub fn unstarted(settings: &Arc<SessionSettings>) -> Result<(Self, impl FnMut(&[u8]) -> bool), GpuError> {
+        let (gpu, mut ward) = Self::new(settings)?;
+        Ok((gpu, move |line: &[u8]| ward.heard(line)))
+    }
+
+    fn new(settings: &Arc<SessionSettings>) -> Result<(Self, Worker), GpuError> {
         let staging = Pages::new((SLOTS * SLOT) as u64, &Backing::Unnamed, None);
         let staging = Arc::new(staging.map_err(|e| GpuError::Io(std::io::Error::other(e)))?);
         let shared = Arc::new(Shared {
@@ -139,10 +153,8 @@ impl SessionGpu {
             changed: Condvar::new(),
             child: Mutex::default(),
         });
-        let patience = child::patience(START, settings.limit + SILENCE);
         let ward = Worker { shared: shared.clone(), staging: staging.clone() };
-        *locked(&shared.child) = Some(Supervised::start(&format!("berth-{}", settings.name), ward, patience)?);
-        Ok(Self { shared, staging })
+        Ok((Self { shared, staging }, ward))
     }
 
     /// Waits until it has the device: what that is, or why it has none.
