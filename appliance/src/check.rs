@@ -159,6 +159,7 @@ pub fn summary(config: &Config) -> String {
         for (id, (gpu, bytes, device)) in hip.devices.iter().enumerate() {
             let what = match device {
                 berth_gpu::Choice::Soft => "the software GPU".to_owned(),
+                other @ berth_gpu::Choice::Hip(_) => format!("AMD's {other}"),
                 other => format!("NVIDIA's {other}"),
             };
             let _ = writeln!(out, "hip device {id}: {gpu}, {what}, {bytes} bytes for sessions");

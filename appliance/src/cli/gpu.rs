@@ -182,6 +182,9 @@ fn check(file: &Path, as_json: bool) -> anyhow::Result<ExitCode> {
 
 impl Run {
     fn run(&self) -> anyhow::Result<ExitCode> {
+        if let Choice::Hip(_) = self.device {
+            bail!("GPUs of AMD's serve sessions of HIP Remote alone: berth hip run");
+        }
         let (file, kernel) = match self.kernel.rsplit_once('#') {
             Some((file, kernel)) => (Path::new(file), Some(kernel)),
             None => (Path::new(&self.kernel), None),

@@ -84,12 +84,11 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
         let limit = Duration::from_millis(t.number("time_limit_ms"));
         // Whether it is there, who starts its worker will see.
         let choice = device.and_then(|at| match (at.value.parse::<Choice>(), uses) {
-            (Ok(choice), _) => Some(choice),
-            (Err(_), Use::Hip) if at.value.starts_with("hip:") => {
-                t.sink()
-                    .wrong(&at, "GPUs by libamdhip64 are not built; write \"auto\" for one of NVIDIA's, or \"soft\"");
+            (Ok(Choice::Hip(_)), Use::Dispatch | Use::Lease) => {
+                t.sink().wrong(&at, "GPUs of AMD's serve sessions of HIP Remote alone; write use = \"hip\"");
                 None
             }
+            (Ok(choice), _) => Some(choice),
             (Err(what), _) => {
                 t.sink().wrong(&at, format_args!("\"{}\" is no device; write {what}", at.value));
                 None

@@ -1,5 +1,4 @@
-//! AMD GPUs and HIP's library, as far as files tell of them. Berth does not use them yet: none of it keeps anything from
-//! working.
+//! AMD GPUs and HIP's library, which sessions of HIP Remote use, as far as files tell of them.
 
 use super::Findings;
 use crate::sys::Root;

@@ -103,8 +103,11 @@ fn mistakes_are_told() {
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(said), "{text}");
     }
-    let (_, text) = fails(&CONFIG.replace("\"soft\"", "\"hip:0\""));
-    assert!(text.contains("gpu[0].device") && text.contains("libamdhip64 are not built"), "{text}");
+    for other in ["dispatch", "lease"] {
+        let (code, text) = fails(&format!("[[gpu]]\nname = \"gpu0\"\ndevice = \"hip:0\"\nuse = \"{other}\"\n"));
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains("gpu[0].device") && text.contains("write use = \"hip\""), "{text}");
+    }
     let (_, text) = fails(&CONFIG.replace("gpu = \"gpu0\"", "gpu = \"gpu1\""));
     assert!(text.contains("there is no [[gpu]] \"gpu1\""), "{text}");
     let (_, text) = fails("[hip]\n");

@@ -9,6 +9,7 @@ mod dpdk;
 mod gpu;
 mod gpu_dispatch;
 mod hip;
+mod hip_amd;
 mod hip_leases;
 mod hip_library;
 mod hip_nvidia;

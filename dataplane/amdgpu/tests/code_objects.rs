@@ -131,7 +131,9 @@ fn bundle(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
         bytes.extend(*id);
         at += contents.len();
     }
-    entries.iter().for_each(|(_, contents)| bytes.extend(*contents));
+    for (_, contents) in entries {
+        bytes.extend(*contents);
+    }
     bytes
 }
 

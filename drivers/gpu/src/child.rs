@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    ffi::OsStr,
+    ffi::OsString,
     os::{fd::RawFd, unix::process::CommandExt as _},
     path::Path,
     process::{Command, Stdio},
@@ -11,12 +11,15 @@ use std::{
 
 use berth_process::supervise::Patience;
 
-use crate::{choice::Choice, cuda};
+use crate::{choice::Choice, cuda, hip};
 
-/// Of the environment, what NVIDIA's driver is set up by.
-fn is_drivers(name: &OsStr) -> bool {
-    let name = name.as_encoded_bytes();
-    name == b"LD_LIBRARY_PATH" || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
+/// What the variables begin with that the driver of a device is set up by; then one that it is given.
+fn variables(device: &Choice) -> Option<(&'static [&'static str], (&'static str, &'static str))> {
+    match device {
+        Choice::Soft => None,
+        Choice::Hip(_) => Some((&["HIP_", "HSA_", "ROCR_", "AMD_"], hip::AFFINITY)),
+        _ => Some((&["CUDA_", "NVIDIA_"], cuda::EAGER)),
+    }
 }
 
 /// A worker of this program, whose device is of this kind. It inherits these files under their numbers, and of the environment
@@ -24,8 +27,12 @@ fn is_drivers(name: &OsStr) -> bool {
 pub(crate) fn worker(program: &Path, device: &Choice, files: Vec<RawFd>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().stdout(Stdio::null());
-    if *device != Choice::Soft {
-        command.envs(env::vars_os().filter(|(name, _)| is_drivers(name))).env(cuda::EAGER.0, cuda::EAGER.1);
+    if let Some((prefixes, (name, value))) = variables(device) {
+        let is_drivers = |(name, _): &(OsString, OsString)| {
+            let name = name.to_string_lossy();
+            name == "LD_LIBRARY_PATH" || prefixes.iter().any(|prefix| name.starts_with(prefix))
+        };
+        command.envs(env::vars_os().filter(is_drivers)).env(name, value);
     }
     let keep_files = move || {
         for file in &files {

@@ -22,6 +22,8 @@ pub enum Choice {
     Address(Address),
     /// NVIDIA's with this UUID, `GPU-` and 32 hex digits in groups, in lower case.
     Uuid(String),
+    /// One of AMD's, by its number in `libamdhip64`; for sessions of HIP Remote alone.
+    Hip(u32),
 }
 
 /// A PCI address in hex digits: domain, bus, device and function. The domain may be left out, and is 0 then.
@@ -30,7 +32,7 @@ pub struct Address([u32; 4]);
 
 /// The error of a text that names no device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("\"auto\", a PCI address such as \"0000:3b:00.0\", a GPU-uuid, or \"soft\"")]
+#[error("\"auto\", a PCI address such as \"0000:3b:00.0\", a GPU-uuid, \"hip:0\" for one of AMD's, or \"soft\"")]
 pub struct NoChoice;
 
 impl Choice {
@@ -38,6 +40,7 @@ impl Choice {
     pub fn open(&self) -> Result<Box<dyn Device>, DeviceError> {
         Ok(match self {
             Self::Soft => Box::new(Soft::default()),
+            Self::Hip(_) => return Err(DeviceError::other("GPUs of AMD's serve sessions of HIP Remote alone")),
             _ => Box::new(Cuda::open(self)?),
         })
     }
@@ -75,6 +78,10 @@ impl FromStr for Choice {
             "auto" => return Ok(Self::Auto),
             _ => {}
         }
+        if let Some(number) = text.strip_prefix("hip:") {
+            let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+            return number.parse().ok().filter(|_| is_number).map(Self::Hip).ok_or(NoChoice);
+        }
         let Some(uuid) = text.strip_prefix("GPU-") else { return text.parse().map(Self::Address) };
         let groups: Vec<_> = uuid.split('-').map(str::len).collect();
         let is_uuid = groups == [8, 4, 4, 4, 12] && uuid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
@@ -97,6 +104,7 @@ impl fmt::Display for Choice {
             Self::Auto => f.write_str("auto"),
             Self::Address(address) => address.fmt(f),
             Self::Uuid(uuid) => f.write_str(uuid),
+            Self::Hip(number) => write!(f, "hip:{number}"),
         }
     }
 }

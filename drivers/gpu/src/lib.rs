@@ -5,7 +5,8 @@
 //!   └── Producer ── ring in memory that both map (host API's layout) ──────────────┘
 //! ```
 //!
-//! [`Device`] is what the worker needs of a GPU; [`Soft`] is the one in software, [`Cuda`] has NVIDIA's driver. The dispatcher, built-in functions and
+//! [`Device`] is what the worker needs of a GPU; [`Soft`] is the one in software, [`Cuda`] has NVIDIA's driver. Sessions of HIP
+//! Remote need less (`session/device.rs`), which AMD's have as well (`hip`). The dispatcher, built-in functions and
 //! plug-ins are PTX, which [`Functions`] checks and links, the same for every device. [`Gpu`] keeps the worker running. No
 //! GPU driver is ever opened in the process of `berth`: after a fault only a new process has a device that works. A worker shuts itself in
 //! ([`shut_in`]) before it opens a device.
@@ -19,6 +20,7 @@ mod dispatch;
 mod functions;
 mod gpu;
 mod graphs;
+mod hip;
 mod lease;
 mod mapping;
 mod once;

@@ -1,8 +1,8 @@
 //! How a worker shuts itself in, before it meets a kernel.
 //!
-//! With the GPU in software it needs its memory, its threads and the socket to `berth`, and nothing else is left. NVIDIA's
-//! driver is a library that opens devices, files and sockets by itself: it is left those, and what reaches other processes,
-//! other files and other hosts is taken away (docs/gpu.md says what stays open).
+//! With the GPU in software it needs its memory, its threads and the socket to `berth`, and nothing else is left. A driver of
+//! NVIDIA's or AMD's is a library that opens devices, files and sockets by itself: it is left those, and what reaches other
+//! processes, other files and other hosts is taken away (docs/gpu.md says what stays open).
 
 use std::{
     env,
@@ -54,7 +54,7 @@ const SOFT: &[c_long] = &[
 ];
 
 /// What reaches other processes, other hosts, and files past Landlock, or changes what the whole host has.
-const CUDA_REFUSED: &[c_long] = &[
+const DRIVER_REFUSED: &[c_long] = &[
     // Programs and processes.
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -172,7 +172,7 @@ const CUDA_REFUSED: &[c_long] = &[
 
 /// Of the same kind, calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
-const CUDA_REFUSED_HERE: &[c_long] = &[
+const DRIVER_REFUSED_HERE: &[c_long] = &[
     libc::SYS_fork,
     libc::SYS_vfork,
     libc::SYS_chmod,
@@ -186,15 +186,14 @@ const CUDA_REFUSED_HERE: &[c_long] = &[
     libc::SYS_modify_ldt,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const CUDA_REFUSED_HERE: &[c_long] = &[];
+const DRIVER_REFUSED_HERE: &[c_long] = &[];
 
-/// What NVIDIA's driver reads: libraries, the kernel's and its module's word on devices, itself.
-const CUDA_READS: &[&str] = &[
+/// What drivers read: libraries, the kernel's and its modules' word on devices, themselves.
+const READS: &[&str] = &[
     "/usr",
     "/lib",
     "/lib64",
     "/etc/ld.so.cache",
-    "/etc/nvidia",
     "/sys",
     "/proc/self",
     "/proc/sys",
@@ -216,7 +215,8 @@ pub fn shut_in(device: &Choice, mapped: u64) -> io::Result<Walls> {
     unsafe { sandbox::close_others() }?;
     match device {
         Choice::Soft => soft(mapped.saturating_add(OTHER_MEMORY)),
-        _ => cuda(),
+        Choice::Hip(_) => driver("libamdhip64.so", amds()),
+        _ => driver("libcuda.so.1", nvidias()),
     }
 }
 
@@ -248,17 +248,36 @@ fn soft(addresses: u64) -> io::Result<Walls> {
     Ok(walls)
 }
 
-fn cuda() -> io::Result<Walls> {
-    let namespaces = sandbox::offline().is_ok();
-    let nodes = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let nodes = nodes.filter(|node| node.file_name().as_encoded_bytes().starts_with(b"nvidia")).map(|node| node.path());
-    let standard = ["/dev/null", "/dev/zero", "/dev/urandom"].map(PathBuf::from);
-    let mut reach: Vec<(PathBuf, May)> = nodes.chain(standard).map(|node| (node, May::Use)).collect();
-    reach.extend(CUDA_READS.iter().map(|path| (PathBuf::from(path), May::Read)));
-    for folder in env::var_os("LD_LIBRARY_PATH").iter().flat_map(env::split_paths) {
-        reach.extend([(folder.join("libcuda.so.1"), May::Read), (folder, May::Read)]);
-    }
+/// What is in a folder under a name that begins so.
+fn named(folder: impl AsRef<Path>, prefix: &str, may: May) -> Vec<(PathBuf, May)> {
+    let all = fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = all.filter(|one| one.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()));
+    named.map(|one| (one.path(), may)).collect()
+}
+
+/// What NVIDIA's driver is left beside [`READS`].
+fn nvidias() -> Vec<(PathBuf, May)> {
+    let mut reach = named("/dev", "nvidia", May::Use);
+    reach.push(("/etc/nvidia".into(), May::Read));
     reach.extend(env::var_os(CACHE).map(|cache| (cache.into(), May::Change)));
+    reach
+}
+
+/// What AMD's is left: it lies in /opt by itself.
+fn amds() -> Vec<(PathBuf, May)> {
+    let own = ["rocm", "amdgpu"].map(|name| named("/opt", name, May::Read));
+    [named("/dev", "kfd", May::Use), named("/dev/dri", "renderD", May::Use)].into_iter().chain(own).flatten().collect()
+}
+
+/// `library`: what the driver's name begins with, which may be a link to elsewhere. `reach`: what it is left beside [`READS`].
+fn driver(library: &str, mut reach: Vec<(PathBuf, May)>) -> io::Result<Walls> {
+    let namespaces = sandbox::offline().is_ok();
+    reach.extend(["/dev/null", "/dev/zero", "/dev/urandom"].map(|node| (node.into(), May::Use)));
+    reach.extend(READS.iter().map(|path| (path.into(), May::Read)));
+    for folder in env::var_os("LD_LIBRARY_PATH").iter().flat_map(env::split_paths) {
+        reach.extend(named(&folder, library, May::Read));
+        reach.push((folder, May::Read));
+    }
     let reach: Vec<(&Path, May)> = reach.iter().map(|(path, may)| (path.as_path(), *may)).collect();
     let landlock = sandbox::landlock(&reach).is_ok();
     sandbox::limit(&[(Resource::Core, 0)])?;
@@ -280,6 +299,6 @@ fn cuda() -> io::Result<Walls> {
     for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(kind) {
         filter = filter.when(libc::SYS_socket, &[unix, kind], Allow).when(libc::SYS_socketpair, &[unix, kind], Allow);
     }
-    filter.all(CUDA_REFUSED, Refuse).all(CUDA_REFUSED_HERE, Refuse).install(Allow)?;
+    filter.all(DRIVER_REFUSED, Refuse).all(DRIVER_REFUSED_HERE, Refuse).install(Allow)?;
     Ok(Walls { namespaces, landlock })
 }

@@ -73,10 +73,9 @@ impl Nvidia {
     /// As sessions see it, with so many bytes for all of them, of which each may have `quota`.
     pub(crate) fn properties(&self, memory: u64, quota: u64) -> Properties {
         let facts = self.facts.clone();
-        let [major, minor] = facts.version;
         Properties {
             name: facts.name,
-            arch: format!("sm_{major}{minor}"),
+            arch: facts.arch,
             memory: memory.min(quota),
             shared_memory: facts.shared,
             block_threads: facts.block_threads,

@@ -2,11 +2,12 @@
 
     client.py ADDRESS KERNELS [CERTIFICATE]
     client.py ADDRESS KERNELS --nvidia
+    client.py ADDRESS KERNELS --amd
     client.py ADDRESS KERNELS --several
 
 KERNELS is a folder with vadd.ptx, matmul.ptx and reduce.ptx. With the worker's certificate all goes through TLS. The worker has two software GPUs; a session has 64 MiB,
-1,000 handles and kernels of 3 s; with --nvidia it has one GPU of NVIDIA's and as much of all else; with --several software GPUs as devices 0 and 2, and NVIDIA's as 1 and 3.
-Exits with 0 if the worker does what the page says.
+1,000 handles and kernels of 3 s; with --nvidia or --amd it has one GPU of theirs and as much of all else; with --several software GPUs as devices 0 and 2, and NVIDIA's
+as 1 and 3. For one of AMD's KERNELS has session.bundle and many.co, whose kernels have the same names. Exits with 0 if the worker does what the page says.
 """
 
 import random
@@ -16,12 +17,13 @@ import struct
 import sys
 import time
 
-NVIDIA = "--nvidia" in sys.argv
+AMD = "--amd" in sys.argv
 SEVERAL = "--several" in sys.argv
+# The GPU of a session is in another process.
+APART = AMD or "--nvidia" in sys.argv
 # The device that sessions set first.
 DEVICE = 0
-if NVIDIA or SEVERAL:
-    sys.argv.pop()
+sys.argv = [argument for argument in sys.argv if argument not in ("--nvidia", "--amd", "--several")]
 HOST, PORT = sys.argv[1].rsplit(":", 1)
 FOLDER = sys.argv[2]
 TLS = ssl.create_default_context(cafile=sys.argv[3]) if len(sys.argv) > 3 else None
@@ -155,8 +157,8 @@ def q(value):
     return struct.pack("<Q", value)
 
 
-def ptx(name):
-    with open(f"{FOLDER}/{name}.ptx", "rb") as file:
+def code(name):
+    with open(f"{FOLDER}/session.bundle" if AMD else f"{FOLDER}/{name}.ptx", "rb") as file:
         return file.read()
 
 
@@ -178,6 +180,13 @@ FOREVER = kernel(b"forever", b"LOOP: bra LOOP;")
 SLOW = kernel(b"slow", b"mov.u32 %r0, 100;\n.reg .pred %p;\nLOOP: nanosleep.u32 1000000;\nsub.u32 %r0, %r0, 1;\n"
               b"setp.ne.u32 %p, %r0, 0;\n@%p bra LOOP;")
 EMPTY = HEAD + b".visible .entry empty() {\nret;\n}\n"
+REFUSED = kernel(b"k", b"wgmma.fence.sync.aligned;")
+MANY = kernel(b"k", b"", b", ".join(b".param .u32 p%d" % i for i in range(65)))
+if AMD:
+    STORE = TRAP = FOREVER = SLOW = EMPTY = code("session")
+    REFUSED = b"CCOB" + bytes(100)
+    with open(f"{FOLDER}/many.co", "rb") as file:
+        MANY = file.read()
 ONE = (1, 1, 1)
 
 
@@ -285,7 +294,7 @@ def memory():
     s.ok(0x0221, memset(a + 10, 7, 10, stream))
     s.ok(0x0220, memset(a, 9, 0))
     assert s.d2h(a, 21) == b"\xff" * 10 + b"\7" * 10 + data[20:21]
-    s.ok(0x021C, struct.pack("<QiQiQQ", b, 0 if NVIDIA else 1, a, 0, 20, 0))
+    s.ok(0x021C, struct.pack("<QiQiQQ", b, 0 if APART else 1, a, 0, 20, 0))
     assert s.d2h(b, 20) == b"\xff" * 10 + b"\7" * 10
     s.fails(101, 0x021D, struct.pack("<QiQiQQ", b, 4 if SEVERAL else 2, a, 0, 20, 0))
     assert s.value(0x0231, "iiQQiI", q(a + 5)) == (2, DEVICE, a + 5, 0, 0, 0)
@@ -386,7 +395,7 @@ def streams():
 
 def kernels():
     s = Session()
-    text = ptx("vadd")
+    text = code("vadd")
     module = s.load(text)
     function, size, params = s.function(module, b"vadd")
     assert (size, params) == (28, [(0, 8), (8, 8), (16, 8), (24, 4)])
@@ -473,10 +482,9 @@ def kernels():
     s.fails(1, 0x0500, q(len(text) + 1) + text, INLINE)
     for image, codes in ((b"", {200, 209, 218}), (b"nonsense", {200, 209}), (b"\x7fELF" + bytes(60), {209}),
                          (b"__CLANG_OFFLOAD_BUNDLE__" + bytes(64), {209}), (b"\xff" * 40, {200, 209}),
-                         (kernel(b"k", b"wgmma.fence.sync.aligned;"), {218})):
+                         (REFUSED, {218})):
         s.fails(codes, 0x0501, q(len(image)) + image, INLINE)
-    params = b", ".join(b".param .u32 p%d" % i for i in range(65))
-    s.fails({200, 209, 218}, 0x0500, q(len(kernel(b"k", b"", params))) + kernel(b"k", b"", params), INLINE)
+    s.fails(218, 0x0500, q(len(MANY)) + MANY, INLINE)
     before = s.value(0x0230, "QQ")[0]
     s.ok(0x0502, q(module))
     assert s.value(0x0230, "QQ")[0] > before, "a module counts until it is unloaded"
@@ -484,7 +492,7 @@ def kernels():
     s.fails(400, 0x0502, q(module))
     # Tiles with barriers, and a reduction.
     size = 32
-    m, _, _ = s.function(s.load(ptx("matmul")), b"matmul")
+    m, _, _ = s.function(s.load(code("matmul")), b"matmul")
     left = [random.randrange(8) for _ in range(size * size)]
     right = [random.randrange(8) for _ in range(size * size)]
     s.h2d(a, struct.pack(f"<{n}f", *left[:n]))
@@ -495,7 +503,7 @@ def kernels():
     found = struct.unpack(f"<{size * size}f", s.d2h(c, 4 * size * size))
     for at in range(size * size):
         assert found[at] == sum(left[at // size * size + k] * right[k * size + at % size] for k in range(size))
-    r, _, _ = s.function(s.load(ptx("reduce")), b"reduce")
+    r, _, _ = s.function(s.load(code("reduce")), b"reduce")
     s.h2d(a, struct.pack("<1000i", *range(1000)))
     s.tell(0x0510, launch(r, (4, 1, 1), (256, 1, 1), [q(a), q(c), struct.pack("<I", 1000)]))
     assert sum(struct.unpack("<4i", s.d2h(c, 16))) == 999 * 500
@@ -727,7 +735,7 @@ def several():
 def graphs():
     s = Session()
     n = 16
-    module = s.load(ptx("vadd"))
+    module = s.load(code("vadd"))
     function = s.function(module, b"vadd")[0]
     a, b, c = (s.malloc(4 * n) for _ in range(3))
     stream = s.value(0x0300, "Q", bytes(8))
@@ -900,16 +908,16 @@ def cuts():
 
 
 def main():
-    on_nvidia = (connection, memory, streams, kernels, allocations, binaries, lost, graphs, sessions, cuts)
+    apart = (connection, memory, streams, kernels, allocations, *(() if AMD else (binaries,)), lost, graphs, sessions, cuts)
     on_soft = (connection, devices, memory, streams, kernels, faults, graphs, sessions, cuts)
-    global DEVICE, NVIDIA
-    parts = [(0, part) for part in (on_nvidia if NVIDIA else on_soft)]
+    global DEVICE, APART
+    parts = [(0, part) for part in (apart if APART else on_soft)]
     if SEVERAL:
         # What is true of a device alone is true of it beside others.
-        parts = [(device, part) for device in (2, 3) for part in (on_nvidia if device == 3 else on_soft) if part != devices]
+        parts = [(device, part) for device in (2, 3) for part in (apart if device == 3 else on_soft) if part != devices]
         parts.append((0, several))
     for DEVICE, part in parts:
-        NVIDIA = NVIDIA or SEVERAL and DEVICE == 3
+        APART = APART or SEVERAL and DEVICE == 3
         random.seed(1)
         part()
         print(DEVICE, part.__name__, flush=True)

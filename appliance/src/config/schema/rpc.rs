@@ -135,7 +135,10 @@ pub(super) static GPU: Section = Section::new(
         )
         .required()
         .example("\"soft\"")
-        .more("Or the PCI address of one of NVIDIA's, or its GPU-uuid. The one in software is never chosen silently."),
+        .more(
+            "Or the PCI address of one of NVIDIA's, or its GPU-uuid; with use = \"hip\" also \"hip:0\", AMD's of that number. \
+             The one in software is never chosen silently.",
+        ),
         key(
             "use",
             Kind::Choice(&[

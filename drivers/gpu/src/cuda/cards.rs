@@ -124,7 +124,7 @@ fn meant(choice: &Choice, all: &[Card]) -> Result<usize, DeviceError> {
         Choice::Address(address) => card.address == address.to_string(),
         Choice::Uuid(uuid) => card.uuid == *uuid,
         Choice::Auto => true,
-        Choice::Soft => false,
+        Choice::Soft | Choice::Hip(_) => false,
     };
     let Some(found) = all.iter().position(is_meant) else {
         let all: Vec<_> = all.iter().map(|card| format!("{} ({})", card.address, card.uuid)).collect();

@@ -9,11 +9,11 @@ use berth_fabric::gpu_code as code;
 use berth_ptx::binary::{self, Entry};
 
 use super::driver::{Driver, Handle, Metadata, call};
-use crate::{device::DeviceError, ptx_entries::entries, session::KernelFacts};
-
-/// `CUDA_ERROR_INVALID_IMAGE`, `CUDA_ERROR_NO_BINARY_FOR_GPU`
-const INVALID_IMAGE: i32 = 200;
-const NO_BINARY: i32 = 209;
+use crate::{
+    device::DeviceError,
+    ptx_entries::entries,
+    session::{INVALID_IMAGE, KernelFacts, NO_BINARY},
+};
 
 /// Most parameters that a kernel may have.
 const PARAMETERS_MAX: usize = 64;

@@ -3,14 +3,17 @@
 use std::{
     ffi::{c_int, c_void},
     ptr,
+    sync::Arc,
 };
 
 use berth_fabric::gpu_code as code;
+use berth_pages::Foreign;
 
 use super::{Cuda, Image, PARAMS, SHARED, cards::PROCESSORS, driver::call};
 use crate::{
-    device::DeviceError,
-    session::{Facts, Rows},
+    choice::Choice,
+    device::{Device as _, DeviceError},
+    session::{Facts, KernelFacts, Rows, SessionDevice, Shape, is_fatal},
 };
 
 /// Attributes of devices, as cuda.h numbers them.
@@ -22,24 +25,33 @@ const THREADS: c_int = 39;
 const SHARED_MOST: c_int = 97;
 const BLOCKS: c_int = 106;
 
-/// The last of the errors that a kernel costs the context with, beside 700 and those that follow.
-const FATAL_MAX: i32 = 719;
+impl Cuda {
+    /// Waits until all is done that was begun.
+    fn settle(&mut self) -> Result<(), DeviceError> {
+        // SAFETY: the stream is this context's.
+        let ended = unsafe { (self.driver.functions.stream_wait.call)(self.stream) };
+        self.outcome(ended).unwrap_or(Ok(()))
+    }
 
-/// Errors from 700 on after which the context goes on: too many resources, access between peers, registered memory.
-const HARMLESS: [i32; 5] = [701, 704, 705, 712, 713];
-
-/// A kernel of an image, and how it is run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape<'a> {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared: u32,
-    pub(crate) arguments: &'a [u8],
+    /// Notes an error that costs the context.
+    fn noted<T>(&mut self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        self.is_lost |= result.as_ref().is_err_and(is_fatal);
+        result
+    }
 }
 
-impl Cuda {
-    /// What the driver says of the GPU.
-    pub(crate) fn facts(&self) -> Result<Facts, DeviceError> {
+impl SessionDevice for Cuda {
+    type Image = Image;
+
+    fn open(choice: &Choice) -> Result<Self, DeviceError> {
+        Self::open(choice)
+    }
+
+    fn pin(&mut self, staging: Arc<Foreign<()>>) -> Result<(), DeviceError> {
+        self.register(staging)
+    }
+
+    fn facts(&self) -> Result<Facts, DeviceError> {
         let of = |attribute| Ok(self.driver.attribute(self.device, attribute)?.max(0) as u32);
         let three = |[x, y, z]: [c_int; 3]| Ok::<_, DeviceError>([of(x)?, of(y)?, of(z)?]);
         Ok(Facts {
@@ -54,26 +66,11 @@ impl Cuda {
             resident: [of(BLOCKS)?, of(THREADS)?],
             processors: of(PROCESSORS)?,
             version: self.card.capability.map(|number| number.max(0) as u32),
+            arch: format!("sm_{}{}", self.card.capability[0], self.card.capability[1]),
         })
     }
 
-    /// Waits until all is done that was begun.
-    fn settle(&mut self) -> Result<(), DeviceError> {
-        // SAFETY: the stream is this context's.
-        let ended = unsafe { (self.driver.functions.stream_wait.call)(self.stream) };
-        self.outcome(ended).unwrap_or(Ok(()))
-    }
-
-    /// Notes an error that costs the context.
-    fn noted<T>(&mut self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
-        let is_fatal =
-            |e: &DeviceError| (code::ILLEGAL_ADDRESS..=FATAL_MAX).contains(&e.code) && !HARMLESS.contains(&e.code);
-        self.is_lost |= result.as_ref().is_err_and(is_fatal);
-        result
-    }
-
-    /// Zeroed memory of the device's own.
-    pub(crate) fn take(&mut self, bytes: u64) -> Result<u64, DeviceError> {
+    fn take(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         let driver = self.enter_idle()?;
         let mut at = 0;
         // SAFETY: the place outlives the call, and the memory that is zeroed has just been allocated.
@@ -85,16 +82,14 @@ impl Cuda {
         self.settle().map(|()| at)
     }
 
-    /// Frees it.
-    pub(crate) fn give_back(&mut self, at: u64) -> Result<(), DeviceError> {
+    fn give_back(&mut self, at: u64) -> Result<(), DeviceError> {
         let driver = self.enter_idle()?;
         // SAFETY: nothing runs, and nobody has the address any more.
         let freed = unsafe { call!(driver.memory_free(at)) };
         self.noted(freed)
     }
 
-    /// Sets bytes.
-    pub(crate) fn fill(&mut self, at: u64, len: u64, value: u8) -> Result<(), DeviceError> {
+    fn fill(&mut self, at: u64, len: u64, value: u8) -> Result<(), DeviceError> {
         let driver = self.enter_idle()?;
         // SAFETY: the driver checks the range.
         let begun = unsafe { call!(driver.memory_fill(at, value, len as usize, self.stream)) };
@@ -102,11 +97,7 @@ impl Cuda {
         self.settle()
     }
 
-    /// Copies from memory of the host.
-    ///
-    /// # Safety
-    /// So many bytes can be read there.
-    pub(crate) unsafe fn put(&mut self, at: u64, from: *const u8, len: usize) -> Result<(), DeviceError> {
+    unsafe fn put(&mut self, at: u64, from: *const u8, len: usize) -> Result<(), DeviceError> {
         let driver = self.enter_idle()?;
         // SAFETY: as the caller promises, until it is settled; the driver checks the device's range.
         let begun = unsafe { call!(driver.memory_put(at, from.cast(), len, self.stream)) };
@@ -114,11 +105,7 @@ impl Cuda {
         self.settle()
     }
 
-    /// Copies to memory of the host.
-    ///
-    /// # Safety
-    /// So many bytes can be written there.
-    pub(crate) unsafe fn get(&mut self, at: u64, to: *mut u8, len: usize) -> Result<(), DeviceError> {
+    unsafe fn get(&mut self, at: u64, to: *mut u8, len: usize) -> Result<(), DeviceError> {
         let driver = self.enter_idle()?;
         // SAFETY: as above.
         let begun = unsafe { call!(driver.memory_get(to.cast(), at, len, self.stream)) };
@@ -126,25 +113,7 @@ impl Cuda {
         self.settle()
     }
 
-    /// Copies rows within the device's memory.
-    pub(crate) fn rows(&mut self, rows: &Rows) -> Result<(), DeviceError> {
-        let Rows { dst: (dst, dpitch), src: (src, spitch), width, height } = *rows;
-        let end = |at: u64, pitch: u64| at + (height - 1) * pitch + width;
-        let (to, from) = (dst..end(dst, dpitch), src..end(src, spitch));
-        if to.start >= from.end || from.start >= to.end {
-            return self.apart(rows);
-        }
-        // What is still to be read must not be written: by way of memory of its own.
-        let between = self.take(width * height)?;
-        let copied = self
-            .apart(&Rows { dst: (between, width), ..*rows })
-            .and_then(|()| self.apart(&Rows { src: (between, width), ..*rows }));
-        self.give_back(between)?;
-        copied
-    }
-
-    /// Copies rows that do not overlap.
-    fn apart(&mut self, rows: &Rows) -> Result<(), DeviceError> {
+    fn copy(&mut self, rows: &Rows) -> Result<(), DeviceError> {
         let Rows { dst: (dst, dpitch), src: (src, spitch), mut width, mut height } = *rows;
         if dpitch == width && spitch == width {
             (width, height) = (width * height, 1);
@@ -159,21 +128,22 @@ impl Cuda {
         self.settle()
     }
 
-    /// Loads a code object.
-    pub(crate) fn load_image(&mut self, image: Vec<u8>) -> Result<Image, DeviceError> {
+    fn load_image(&mut self, image: Vec<u8>) -> Result<Image, DeviceError> {
         let loaded = Image::load(self.enter_idle()?, image);
         self.noted(loaded)
     }
 
-    /// Forgets it.
-    pub(crate) fn drop_image(&mut self, image: Image) {
+    fn kernels(image: &Image) -> &[KernelFacts] {
+        &image.kernels
+    }
+
+    fn drop_image(&mut self, image: Image) {
         if let Ok(driver) = self.enter_idle() {
             image.unload(driver);
         }
     }
 
-    /// Runs a kernel of an image to its end.
-    pub(crate) fn run(&mut self, image: &Image, kernel: usize, shape: &Shape<'_>) -> Result<(), DeviceError> {
+    fn run(&mut self, image: &Image, kernel: usize, shape: &Shape<'_>) -> Result<(), DeviceError> {
         let driver = self.enter_idle()?;
         let function = image.function(kernel).ok_or_else(|| DeviceError::new(code::NOT_FOUND, "no such kernel"))?;
         let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
@@ -191,5 +161,9 @@ impl Cuda {
         };
         self.noted(launched)?;
         self.settle()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost
     }
 }

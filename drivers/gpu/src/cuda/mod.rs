@@ -22,6 +22,7 @@ use berth_fabric::gpu_code as code;
 use berth_memory::Memory;
 use berth_pages::Foreign;
 
+pub(crate) use self::image::Image;
 pub use self::{
     cards::{Card, Cards},
     driver::refused_node,
@@ -33,10 +34,10 @@ use self::{
     health::Management,
     program::Program,
 };
-pub(crate) use self::{image::Image, memory::Shape};
 use crate::{
     choice::Choice,
     device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId, no_kernel},
+    session::SessionDevice as _,
 };
 
 /// `CU_CTX_MAP_HOST`, with the driver's choice of how to wait.

@@ -195,4 +195,6 @@ pub struct Facts {
     pub processors: u32,
     /// Compute capability.
     pub version: [u32; 2],
+    /// What code objects are for: `sm_90`, `gfx90a:sramecc+:xnack-`.
+    pub arch: String,
 }

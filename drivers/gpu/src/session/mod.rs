@@ -1,6 +1,8 @@
-//! The worker process of a session: it has a GPU of NVIDIA's for one client, and ends with it, or with what its kernels do.
+//! The worker process of a session: it has a GPU of NVIDIA's or AMD's for one client, and ends with it, or with what its kernels
+//! do.
 
 mod control;
+mod device;
 pub(crate) mod process;
 
 use std::{
@@ -24,6 +26,7 @@ use tracing::warn;
 
 pub use self::control::{Command, Facts, KernelFacts, Rows, Value, is_told};
 use self::control::{Open, Report, Told};
+pub(crate) use self::device::{INVALID_IMAGE, NO_BINARY, SessionDevice, Shape, is_fatal};
 use crate::{
     child,
     choice::Choice,

@@ -2,11 +2,11 @@
 
 use std::{
     collections::HashMap,
-    io::{self, BufRead as _, BufReader, ErrorKind},
+    io::{self, BufRead, BufReader, ErrorKind},
     os::{fd::AsRawFd as _, unix::net::UnixStream},
     ptr::NonNull,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -18,11 +18,16 @@ use berth_memory::Memory;
 use berth_pages::Foreign;
 use berth_process::sandbox::Walls;
 
-use super::control::{Command, Open, Report, Told, Value};
+use super::{
+    control::{Command, Open, Report, Told, Value},
+    device::{SessionDevice, Shape},
+};
 use crate::{
-    control::Said,
-    cuda::{Cuda, Image, Shape},
-    device::{Device as _, DeviceError},
+    choice::Choice,
+    control::{Said, line},
+    cuda::Cuda,
+    device::DeviceError,
+    hip::Hip,
     walls::shut_in,
     worker::inherited,
 };
@@ -41,8 +46,20 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     let staging = Arc::new(map(&open)?);
     let Walls { landlock, .. } = shut_in(&open.device, open.staging as u64)?;
     said.say(&Report::Hello { landlock })?;
-    let opened = Cuda::open(&open.device).and_then(|mut gpu| {
-        gpu.register(staging.clone())?;
+    match &open.device {
+        Choice::Hip(_) => serve_by::<Hip>(&open, staging, &said, input),
+        _ => serve_by::<Cuda>(&open, staging, &said, input),
+    }
+}
+
+fn serve_by<G: SessionDevice>(
+    open: &Open,
+    staging: Arc<Foreign<()>>,
+    said: &Said,
+    mut input: impl BufRead,
+) -> io::Result<bool> {
+    let opened = G::open(&open.device).and_then(|mut gpu| {
+        gpu.pin(staging.clone())?;
         gpu.facts().map(|facts| (gpu, facts))
     });
     let (gpu, facts) = match opened {
@@ -52,11 +69,13 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
             return Ok(false);
         }
     };
-    let clock = Arc::new(Clock { began: Instant::now(), launched: AtomicU64::new(0) });
-    watch(said.clone(), clock.clone(), Duration::from_millis(open.limit_ms))?;
+    let began = Instant::now();
+    watch(said.clone(), began, Duration::from_millis(open.limit_ms))?;
+    tell_of_abort();
     said.say(&Report::Opened(Box::new(facts)))?;
     let mut served =
-        Served { gpu, staging, image: Vec::new(), modules: HashMap::new(), last: 0, memory: Vec::new(), clock };
+        Served { gpu, staging, image: Vec::new(), modules: HashMap::new(), last: 0, memory: Vec::new(), began };
+    let mut read = Vec::new();
     loop {
         read.clear();
         if input.read_until(b'\n', &mut read)? == 0 {
@@ -77,21 +96,38 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     }
 }
 
-/// When the kernel was launched that runs.
-struct Clock {
-    began: Instant,
-    /// Milliseconds since then, plus 1; 0 while none runs.
-    launched: AtomicU64,
+/// When the kernel was launched that runs: milliseconds since the process began to serve, plus 1; 0 while none runs.
+static LAUNCHED: AtomicU64 = AtomicU64::new(0);
+
+/// What is said when the driver ends the process.
+static ABORTED: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Says that the device is lost where the driver ends the process over what a kernel did, as AMD's does. It tells nobody but
+/// standard error what that was.
+fn tell_of_abort() {
+    ABORTED.get_or_init(|| line(&Report::Lost(code::LAUNCH_FAILED)));
+    let handler = aborted as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does what may be done in one.
+    unsafe { libc::signal(libc::SIGABRT, handler as libc::sighandler_t) };
+}
+
+extern "C" fn aborted(_: libc::c_int) {
+    let said = ABORTED.get().filter(|_| LAUNCHED.load(Relaxed) > 0);
+    // SAFETY: calls of the system alone, with bytes that stay; the second one ends the process.
+    unsafe {
+        said.map(|said| libc::write(0, said.as_ptr().cast(), said.len()));
+        libc::_exit(1)
+    }
 }
 
 /// Ends the process where a kernel does not end: nothing else ends its threads.
-fn watch(said: Said, clock: Arc<Clock>, limit: Duration) -> io::Result<()> {
+fn watch(said: Said, began: Instant, limit: Duration) -> io::Result<()> {
     let every = (limit / 4).clamp(LOOK[0], LOOK[1]);
     let look = move || {
         loop {
             thread::sleep(every);
-            let launched = clock.launched.load(Relaxed);
-            let since = clock.began + Duration::from_millis(launched.saturating_sub(1));
+            let launched = LAUNCHED.load(Relaxed);
+            let since = began + Duration::from_millis(launched.saturating_sub(1));
             if launched > 0 && since.elapsed() > limit {
                 let _ = said.say(&Report::Lost(code::TIMEOUT));
             } else if said.say(&Report::Beat).is_ok() {
@@ -105,18 +141,18 @@ fn watch(said: Said, clock: Arc<Clock>, limit: Duration) -> io::Result<()> {
 }
 
 /// What the session has.
-struct Served {
-    gpu: Cuda,
+struct Served<G: SessionDevice> {
+    gpu: G,
     staging: Arc<Foreign<()>>,
     /// A code object, as far as it came.
     image: Vec<u8>,
-    modules: HashMap<u64, Image>,
+    modules: HashMap<u64, G::Image>,
     last: u64,
     memory: Vec<u64>,
-    clock: Arc<Clock>,
+    began: Instant,
 }
 
-impl Served {
+impl<G: SessionDevice> Served<G> {
     /// The staging area from this offset on.
     fn staged(&self, at: usize, len: usize) -> Result<*mut u8, DeviceError> {
         if at.checked_add(len).is_none_or(|end| end > self.staging.size()) {
@@ -163,10 +199,9 @@ impl Served {
                 self.staging.read_at(from, &mut arguments);
                 let image = self.modules.get(&module);
                 let image = image.ok_or_else(|| DeviceError::new(code::NOT_FOUND, "no such module"))?;
-                let now = self.clock.began.elapsed().as_millis() as u64;
-                self.clock.launched.store(now + 1, Relaxed);
+                LAUNCHED.store(self.began.elapsed().as_millis() as u64 + 1, Relaxed);
                 let ran = self.gpu.run(image, kernel, &Shape { grid, block, shared, arguments: &arguments });
-                self.clock.launched.store(0, Relaxed);
+                LAUNCHED.store(0, Relaxed);
                 ran?;
             }
             Command::Reset => {
@@ -200,7 +235,7 @@ impl Served {
 
     fn load(&mut self) -> Result<Value, DeviceError> {
         let image = self.gpu.load_image(std::mem::take(&mut self.image))?;
-        let kernels = serde_json::to_vec(&image.kernels).expect("plain data");
+        let kernels = serde_json::to_vec(G::kernels(&image)).expect("plain data");
         if kernels.len() > self.staging.size() {
             self.gpu.drop_image(image);
             return Err(DeviceError::new(code::INVALID_PTX, "too many kernels"));

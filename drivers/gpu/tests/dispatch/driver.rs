@@ -85,11 +85,26 @@ fn devices_are_written_in_several_ways() {
         ("00000001:af:1f.7", "0001:af:1f.7"),
         ("3b:00.0", "0000:3b:00.0"),
         ("GPU-2F000000-0000-0000-0000-000000000001", "GPU-2f000000-0000-0000-0000-000000000001"),
+        ("hip:0", "hip:0"),
+        ("hip:012", "hip:12"),
     ] {
         assert_eq!(read(text).as_deref(), Some(wanted));
     }
-    for text in ["", "Soft", "gpu0", "3b:00", "0:3b:00.0.0", "1:2:3:4.0", "+3b:00.0", "GPU-1", "0000:3bb:00.0", "MIG-1"]
-    {
+    for text in [
+        "",
+        "Soft",
+        "gpu0",
+        "3b:00",
+        "0:3b:00.0.0",
+        "1:2:3:4.0",
+        "+3b:00.0",
+        "GPU-1",
+        "0000:3bb:00.0",
+        "MIG-1",
+        "hip:",
+        "hip:+1",
+        "hip:4294967296",
+    ] {
         assert_eq!(read(text), None, "{text}");
     }
 }

@@ -24,7 +24,7 @@ use crate::common::{BOTH, On, Rig, increment};
 /// The variable that makes a process of this test program one that tries to get out: its device, and the secret's path.
 const ESCAPE: &str = "BERTH_GPU_TEST_ESCAPE";
 
-/// What NVIDIA's driver is left: names of files, sockets that wait on this host, memory, and itself.
+/// What a driver of NVIDIA's or AMD's is left: names of files, sockets that wait on this host, memory, and itself.
 const OF_DRIVERS: &[&str] = &[
     "stat",
     "statx",
@@ -94,7 +94,7 @@ fn nothing_is_in_reach_from_inside() {
     // A region that a library has left open to children.
     // SAFETY: a constant name and a number are passed.
     let region = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"region".as_ptr(), 0)) };
-    for (device, count) in [("soft", 50), ("auto", 50 - OF_DRIVERS.len())] {
+    for (device, count) in [("soft", 50), ("auto", 50 - OF_DRIVERS.len()), ("hip:0", 50 - OF_DRIVERS.len())] {
         let told = escape(device, &secret);
         let tried = told["tried"].as_array().unwrap();
         assert_eq!(tried.len(), count);

@@ -12,7 +12,7 @@ use berth_gpu::{SessionCounts, SessionGpu, SessionSettings};
 
 /// Says that it has a device, and then answers without end, though nothing was asked.
 const TALKER: &str = r#"#!/bin/sh
-printf '{"opened":{"address":"","name":"","memory":0,"shared":0,"block_threads":1,"block":[1,1,1],"grid":[1,1,1],"warp":1,"resident":[1,1],"processors":1,"version":[1,0]}}\n' >&0
+printf '{"opened":{"address":"","name":"","memory":0,"shared":0,"block_threads":1,"block":[1,1,1],"grid":[1,1,1],"warp":1,"resident":[1,1],"processors":1,"version":[1,0],"arch":""}}\n' >&0
 while :; do printf '{"done":[0,{"Ok":"none"}]}\n' >&0 || exit; done
 "#;
 
