@@ -100,7 +100,7 @@ impl Parts {
             Job::Allocate { device, .. } | Job::Load { device, .. } => *device,
             Job::Settle => self.data,
             Job::Set { dst, .. } => self.owner(*dst)?,
-            Job::Launch(launch) => usize::try_from(launch.module >> OWN).unwrap_or(usize::MAX),
+            Job::Launch(launch) => (launch.module >> OWN) as usize,
             Job::Copy(Copy2d { dst, src, .. }) => {
                 let (to, from) = (self.owner(*dst)?, self.owner(*src)?);
                 let is_within = to == from || self.is_soft(to) && self.is_soft(from);
