@@ -5,6 +5,7 @@ use std::{path::Path, process::Command};
 use berth_hip::Client;
 use tempfile::TempDir;
 
+use super::hip_nvidia::until;
 use crate::common::{ADMIN, Berth, admin, fails, get};
 
 const CONFIG: &str = "[hip]\nlisten = \"127.0.0.1:0\"\n[hip.session]\nmemory = \"64 MiB\"\nhandles = 1000\n\
@@ -32,16 +33,18 @@ fn a_stranger_in_python_finds_the_rules_kept() {
             command.env("LD_LIBRARY_PATH", folder.path()).env("HIP_TEST_ARCH", "gfx906:sramecc+:xnack-");
         });
         let worker = berth.ready["endpoints"]["hip"].as_str().unwrap();
-        let device = Client::connect(worker).unwrap().device(0).unwrap();
-        let properties = device.properties().unwrap();
+        let properties = Client::connect(worker).unwrap().device(0).unwrap().properties().unwrap();
         assert!(properties.gcn_arch_name.starts_with(b"gfx906:sramecc+:xnack-\0"));
         let mut python = Command::new("python3");
         python.arg(format!("{FOLDER}/../drivers/hip/tests/client.py")).arg(worker);
         python.arg(format!("{FOLDER}/../dataplane/amdgpu/tests/kernels")).arg("--amd");
         assert!(python.status().unwrap().success(), "{options:?}");
-        let (_, metrics) = get(admin(&berth), "/metrics", "");
-        assert!(metrics.contains("berth_hip_worker_ends_total{reason=\"fault\"} 3\n"), "{metrics}");
-        assert!(metrics.contains("berth_hip_worker_ends_total{reason=\"timeout\"} 1\n"), "{metrics}");
+        let ends = |reason, count| format!("berth_hip_worker_ends_total{{reason=\"{reason}\"}} {count}\n");
+        until("three faults and a time limit, and memory that is free again", || {
+            let (_, metrics) = get(admin(&berth), "/metrics", "");
+            let used = "berth_hip_device_used_bytes{device=\"0\"} 0.0\n";
+            [&ends("fault", 3), &ends("timeout", 1), used].iter().all(|line| metrics.contains(*line))
+        });
     }
 }
 

@@ -110,6 +110,20 @@ impl Gpu {
         }
     }
 
+    /// Waits until its process has ended with this code, and another one has the device.
+    fn next(&mut self, code: i32) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.worker.standing(self.life) != Standing::Lost(code) || self.worker.life() == self.life {
+            assert!(Instant::now() < until, "{code}: {:?}", self.worker.standing(self.life));
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.life = self.worker.life();
+        while self.worker.standing(self.life) != Standing::Serves {
+            assert!(Instant::now() < until, "{code}: no other worker");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn allocate(&self, sizes: &[u64]) -> Result<Vec<u64>, i32> {
         self.perform(Command::Allocate(sizes.to_vec())).map(|value| match value {
             Value::Addresses(made) => made,
@@ -271,21 +285,16 @@ fn what_a_kernel_does_wrong_costs_the_device() {
     for (name, codes, faults, timeouts) in [("store", 700, 1, 0), ("trap", 719, 2, 0), ("forever", 702, 2, 1)] {
         assert_eq!(gpu.allocate(&[100]).map(|made| made.len()), Ok(1));
         assert_eq!(gpu.run(name, [1, 1], &8_u64.to_le_bytes()), Err(codes), "{name}");
-        let until = Instant::now() + Duration::from_secs(10);
-        while gpu.worker.standing(gpu.life) != Standing::Lost(codes) || gpu.worker.life() == gpu.life {
-            assert!(Instant::now() < until, "{name}: {:?}", gpu.worker.standing(gpu.life));
-            thread::sleep(Duration::from_millis(1));
-        }
-        gpu.life = gpu.worker.life();
-        while gpu.worker.standing(gpu.life) != Standing::Serves {
-            assert!(Instant::now() < until, "{name}: no other worker");
-            thread::sleep(Duration::from_millis(1));
-        }
+        gpu.next(codes);
         assert_eq!(count(|counts| counts.faults.load(Relaxed)), faults, "{name}");
         assert_eq!(count(|counts| counts.timeouts.load(Relaxed)), timeouts, "{name}");
     }
+    // What somebody else does to it is no fault of a kernel's.
+    let pid = gpu.worker.pid().unwrap().to_string();
+    assert!(Program::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+    gpu.next(709);
+    assert_eq!(count(|counts| counts.ended.load(Relaxed)), 1);
     let at = gpu.allocate(&[100]).unwrap()[0];
     assert_eq!(gpu.run("store", [1, 1], &at.to_le_bytes()), Ok(Value::None));
     assert_eq!(gpu.read(at, 4), [7, 0, 0, 0]);
-    assert_eq!(count(|counts| counts.ended.load(Relaxed)), 0);
 }
