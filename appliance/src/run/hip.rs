@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use berth_control::HipLeases;
 use berth_fabric::{HipClaim, HipSession};
 use berth_gpu::{Choice, SessionCounts, SessionSettings};
-use berth_hip_worker::{Claim, HipCore, Leased, Leases, Nvidia, Occupant, Settings, Worker};
+use berth_hip_worker::{Claim, Driven, HipCore, Leased, Leases, Occupant, Settings, Worker};
 use berth_host::TscClock;
 use berth_lease::{Bytes, GRANULE, Region, RegionKind, Storage};
 use berth_port::Clock as _;
@@ -47,8 +47,8 @@ pub(super) fn start(
     Worker::start(settings, move || clock.now().mono).with_context(|| format!("hip.listen {}", hip.listen))
 }
 
-/// The devices, those of NVIDIA's with their first workers.
-fn devices(hip: &Hip) -> anyhow::Result<Vec<(u64, Option<Nvidia>)>> {
+/// The devices, those of NVIDIA's and AMD's with their first workers.
+fn devices(hip: &Hip) -> anyhow::Result<Vec<(u64, Option<Driven>)>> {
     let mut devices = Vec::new();
     let mut known: BTreeMap<String, &str> = BTreeMap::new();
     for (name, bytes, device) in &hip.devices {
@@ -63,7 +63,7 @@ fn devices(hip: &Hip) -> anyhow::Result<Vec<(u64, Option<Nvidia>)>> {
             limit: hip.kernel_timeout,
             counts: SessionCounts::default(),
         };
-        let opened = Nvidia::open(settings).with_context(|| format!("gpu {name}"))?;
+        let opened = Driven::open(settings).with_context(|| format!("gpu {name}"))?;
         let address = opened.facts().address.clone();
         if let Some(other) = known.insert(address.clone(), name) {
             bail!("gpu {name} is the same as {other}, at {address}; name another one by its PCI address, or remove it");

@@ -1,4 +1,4 @@
-//! A GPU of NVIDIA's as a device of a session: in a process of the session's own, with the books kept here.
+//! A GPU with a driver (NVIDIA's or AMD's) as a device of a session: in a process of the session's own, with the books kept here.
 
 use std::{
     any::Any,

@@ -1,4 +1,4 @@
-//! What a session has on a GPU of NVIDIA's, and what it is charged for that.
+//! What a session has on a GPU with a driver, and what it is charged for that.
 
 use std::{
     any::Any,

@@ -1,4 +1,4 @@
-//! What goes when a session's GPU of NVIDIA's does: the process, and then what it was charged.
+//! What goes when a session's GPU with a driver does: the process, and then what it was charged.
 
 use std::{
     task::{Context, Waker},

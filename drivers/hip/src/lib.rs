@@ -3,7 +3,7 @@
 //! ```text
 //! connections -> Listener -> pending until the first whole request -> a Session on a HipCore, with its devices (`Gpus`)
 //!                              software GPUs: kernels, loads, large copies have a thread of their own
-//!                              each GPU of NVIDIA's: a process of its own, of those that are kept ready (`Pool`)
+//!                              each GPU with a driver: a process of its own, of those that are kept ready (`Pool`)
 //! ```
 //!
 //! The sessions themselves are `berth_hip_session`. Newcomers are on threads that sleep; who is identified is served by
@@ -53,7 +53,7 @@ use self::{
 pub use self::{
     core::HipCore,
     lease::{Leased, Leases, Occupant},
-    pool::Nvidia,
+    pool::Driven,
     seen::{SessionSeen, WorkerSeen},
 };
 
@@ -86,7 +86,7 @@ pub struct Settings {
     /// How long a kernel may run before it is stopped.
     pub kernel_timeout: Duration,
     /// The devices, at least one: the bytes of each that sessions may use, and what it is if not a software GPU.
-    pub devices: Vec<(u64, Option<Nvidia>)>,
+    pub devices: Vec<(u64, Option<Driven>)>,
     /// Who leases the devices, and whether sessions need a lease; `None` if nobody does.
     pub leases: Option<(Arc<dyn Leases>, bool)>,
     /// What connections are encrypted with; `None` if they are not.
@@ -94,15 +94,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn nvidia(&self) -> impl Iterator<Item = &Nvidia> {
-        self.devices.iter().filter_map(|(_, nvidia)| nvidia.as_ref())
+    fn driven(&self) -> impl Iterator<Item = &Driven> {
+        self.devices.iter().filter_map(|(_, driven)| driven.as_ref())
     }
 }
 
 /// A device, as sessions of so many bytes see it.
-fn properties((bytes, nvidia): &(u64, Option<Nvidia>), quota: u64) -> Properties {
-    match nvidia {
-        Some(nvidia) => nvidia.properties(*bytes, quota),
+fn properties((bytes, driven): &(u64, Option<Driven>), quota: u64) -> Properties {
+    match driven {
+        Some(driven) => driven.properties(*bytes, quota),
         None => soft::properties(*bytes, quota),
     }
 }
@@ -139,7 +139,7 @@ struct Shared {
     session: Arc<SessionSettings>,
     properties: Arc<[Properties]>,
     windows: Arc<Windows>,
-    /// Where allocations on GPUs of NVIDIA's lie.
+    /// Where allocations on GPUs with a driver lie.
     addresses: Arc<books::Places>,
     budgets: Vec<Arc<Budget>>,
     random: Random,
@@ -216,7 +216,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.settings.nvidia().for_each(Nvidia::close);
+        self.shared.settings.driven().for_each(Driven::close);
         // Sessions end with their tasks, and stop what they run.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -234,7 +234,7 @@ impl Monitor {
         self.0.counters.report(visit);
         self.0.counts.report(&mut |name, value| visit(name, value));
         let sum = |all: [u64; 3], more: [u64; 3]| std::array::from_fn(|end| all[end] + more[end]);
-        let ends = self.0.settings.nvidia().map(Nvidia::ends).fold([0; 3], sum);
+        let ends = self.0.settings.driven().map(Driven::ends).fold([0; 3], sum);
         pool::ENDS.into_iter().zip(ends).for_each(|(name, count)| visit(name, count));
         visit("sessions", self.0.seen.sessions((self.0.now)()).len() as u64);
         for (device, used) in self.used().into_iter().enumerate() {
@@ -278,11 +278,11 @@ impl Shared {
             self.counts.full.add(1);
             return None;
         };
-        if self.settings.nvidia().next().is_none() {
+        if self.settings.driven().next().is_none() {
             return Some(Gpus::Soft(soft));
         }
-        let apart = |(device, (_, nvidia)): (usize, &(u64, Option<Nvidia>))| {
-            let pool = nvidia.as_ref()?.pool();
+        let apart = |(device, (_, driven)): (usize, &(u64, Option<Driven>))| {
+            let pool = driven.as_ref()?.pool();
             let books = Books::new(self.budgets[device].clone(), quota.clone(), self.addresses.clone());
             Some(Apart::new(device, pool, books, self.threads.clone()))
         };

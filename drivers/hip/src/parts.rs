@@ -1,4 +1,4 @@
-//! The devices of a session of which some are GPUs of NVIDIA's: each of those is a part of its own, and the software GPUs
+//! The devices of a session of which some are GPUs with a driver: each of those is a part of its own, and the software GPUs
 //! are one together. A pointer tells its part, and so does the number of a module.
 
 use std::{
@@ -28,7 +28,7 @@ const BETWEEN: usize = 256 << 10;
 /// Pieces that such a copy moves before others get their turn.
 const PIECES: usize = 4;
 
-/// The devices of a session, of which some are GPUs of NVIDIA's.
+/// The devices of a session, of which some are GPUs with a driver.
 pub(crate) struct Parts {
     properties: Arc<[Properties]>,
     /// It knows the software GPUs by the indices of the session's devices.
@@ -81,7 +81,7 @@ macro_rules! on {
 }
 
 impl Parts {
-    /// `apart` has the GPUs of NVIDIA's in the places of their devices, `soft` all others.
+    /// `apart` has the GPUs with a driver in the places of their devices, `soft` all others.
     pub(crate) fn new(properties: Arc<[Properties]>, soft: Soft<Thread>, apart: Vec<Option<Apart>>) -> Self {
         Self { properties, soft, apart, data: 0, job: 0, crossing: None, refused: None }
     }

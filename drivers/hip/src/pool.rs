@@ -21,7 +21,7 @@ const WORKER_ENDS: Family =
     Family::counter("worker_ends", "worker processes of HIP sessions that ended before their session, by reason");
 
 berth_port::counters! {
-    /// Those of GPUs of NVIDIA's.
+    /// Those of GPUs with a driver.
     pub(crate) const WORKERS {
         "workers_fault": WORKER_ENDS { reason: "fault" },
         "workers_timeout": WORKER_ENDS { reason: "timeout" },
@@ -29,20 +29,20 @@ berth_port::counters! {
     }
 }
 
-/// A GPU of NVIDIA's that sessions use, each in a worker process of its own.
+/// A GPU with a driver, NVIDIA's or AMD's, that sessions use, each in a worker process of its own.
 #[derive(Clone)]
-pub struct Nvidia {
+pub struct Driven {
     pool: Arc<Pool>,
     facts: Facts,
 }
 
-impl std::fmt::Debug for Nvidia {
+impl std::fmt::Debug for Driven {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Nvidia({})", self.facts.address)
+        write!(f, "Driven({})", self.facts.address)
     }
 }
 
-impl Nvidia {
+impl Driven {
     /// Starts the first worker, and waits until it has the device.
     ///
     /// # Errors
