@@ -508,15 +508,15 @@ fn a_launch_that_is_surely_short_needs_no_runner() {
     }
     line.send(Op::Memcpy, memcpy(0, at, 12, kind::DEVICE_TO_HOST).as_bytes(), 0);
     assert_eq!(line.answers(1)[0].body, [[7, 1, 1, 1], [7, 1, 1, 1], [0; 4]].concat());
-    // Others get their turn after 61 of them, four of which were above.
+    // Others get their turn after 116 of them, four of which were above.
     let before = world.tasks.load(Relaxed);
     let launch = launch(client.function, 0, at);
-    for _ in 0..200 {
+    for _ in 0..400 {
         line.send(Op::LaunchKernel, &launch, flags::NO_REPLY);
     }
     line.send(Op::DeviceSynchronize, &[], 0);
     let of_each: Vec<_> = line.by_turns().iter().map(|consumed| consumed / (Header::LEN + launch.len())).collect();
-    assert_eq!(of_each, [57, 61, 61, 21]);
+    assert_eq!(of_each, [112, 116, 116, 56]);
     assert_eq!(line.answers(1)[0].code, 0);
     assert_eq!(world.tasks.load(Relaxed) - before, 0);
 }
