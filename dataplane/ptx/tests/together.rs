@@ -2,7 +2,9 @@
 
 mod common;
 
-use berth_ptx::{Allocations, Device, Host, Launch, Memory, Module, Order, Program, Refused, Scope, Semantics, Width};
+use berth_ptx::{
+    Allocations, Device, Host, Launch, Memory, Module, Order, Program, Refused, Scope, Scratch, Semantics, Width,
+};
 use common::{Arg, FUEL, Gpu};
 
 #[test]
@@ -183,6 +185,52 @@ fn blocks_wait_for_each_other_and_clocks_go_on() {
     let ran = gpu.launch("k", [1, 8, 1], [1; 3], &[buffer]).unwrap();
     let [done, clock] = gpu.read::<u64>(buffer)[..] else { panic!() };
     assert!(done == 1 && clock > 10 && clock <= ran.instructions);
+}
+
+/// What a launch leaves in the memory that it shares with the next one is not found there.
+#[test]
+fn a_scratch_passes_nothing_on() {
+    let head = ".version 7.8\n.target sm_80\n.address_size 64\n";
+    // All that there is of a thread and a block is filled; each thread ends within a call.
+    let fills = format!(
+        "{head}.func ends() {{\n.local .align 8 .b64 l[8]; .reg .b64 %rd<3>;\nmov.u64 %rd1, -1;\nst.local.u64 [l+56], %rd1;\nexit;\n}}\n\
+         .visible .entry k() {{\n.local .align 8 .b64 l[8]; .shared .align 8 .b64 s[64]; .reg .b64 %rd<9>; .reg .b32 %r<3>;\n\
+         mov.u32 %r1, %tid.x;\nmov.u64 %rd1, s;\nmul.wide.u32 %rd2, %r1, 8;\nadd.u64 %rd1, %rd1, %rd2;\nmov.u64 %rd3, -1;\n\
+         mov.u64 %rd4, -1;\nmov.u64 %rd5, -1;\nmov.u64 %rd6, -1;\nmov.u64 %rd7, -1;\nst.shared.u64 [%rd1], %rd3;\n\
+         st.local.u64 [l], %rd3;\nst.local.u64 [l+56], %rd3;\nbar.sync 0;\ncall.uni ends;\nret;\n}}\n"
+    );
+    let finds = format!(
+        "{head}.visible .entry k(.param .u64 p) {{\n.local .align 8 .b64 l[8]; .shared .align 8 .b64 s[64]; .reg .b64 %rd<9>; \
+         .reg .b32 %r<3>;\nld.param.u64 %rd1, [p];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 8;\nadd.u64 %rd1, %rd1, %rd2;\n\
+         mov.u64 %rd3, s;\nadd.u64 %rd3, %rd3, %rd2;\nld.shared.u64 %rd3, [%rd3];\nor.b64 %rd4, %rd4, %rd3;\n\
+         or.b64 %rd4, %rd4, %rd5;\nor.b64 %rd4, %rd4, %rd6;\nor.b64 %rd4, %rd4, %rd7;\nld.local.u64 %rd3, [l];\n\
+         or.b64 %rd4, %rd4, %rd3;\nld.local.u64 %rd3, [l+56];\nor.b64 %rd4, %rd4, %rd3;\nbar.sync 0;\nadd.u64 %rd4, %rd4, 1;\n\
+         st.global.u64 [%rd1], %rd4;\nret;\n}}\n"
+    );
+    let (mut scratch, mut filling, mut finding) = (Scratch::default(), Gpu::load(&[&fills]), Gpu::load(&[&finds]));
+    for (before, threads) in [(64, 64), (1, 64), (40, 33), (64, 1)] {
+        let shape = |threads, params| Launch {
+            kernel: "k",
+            grid: [1; 3],
+            block: [threads, 1, 1],
+            shared: 0,
+            params,
+            seed: 1,
+            fuel: FUEL,
+        };
+        let Gpu { device, memory } = &mut filling;
+        let ran = device.launch_in(&mut scratch, memory, &shape(before, &[]), &mut || 0).unwrap();
+        assert_eq!(ran.threads, u64::from(before));
+        let found = finding.buffer(&[0_u64; 64]);
+        let Arg::Pointer(at) = found else { panic!("a buffer") };
+        let params = at.to_le_bytes();
+        let Gpu { device, memory } = &mut finding;
+        let ran = device.launch_in(&mut scratch, memory, &shape(threads, &params), &mut || 0).unwrap();
+        assert!(finding.read::<u64>(found)[..threads as usize].iter().all(|one| *one == 1), "{before}, {threads}");
+        let Gpu { device, memory } = &mut finding;
+        let alone = device.launch(memory, &shape(threads, &params), &mut || 0).unwrap();
+        assert_eq!(ran, alone, "{before}, {threads}");
+    }
 }
 
 /// Memory that writes down what it is asked for.
