@@ -12,11 +12,9 @@ use super::driver::{Driver, Handle, Metadata, call};
 use crate::{
     device::DeviceError,
     ptx_entries::entries,
-    session::{INVALID_IMAGE, KernelFacts, NO_BINARY},
+    session::{INVALID_IMAGE, KernelFacts, NO_BINARY, PARAMETERS_MAX},
 };
 
-/// Most parameters that a kernel may have.
-const PARAMETERS_MAX: usize = 64;
 /// Most kernels of a module.
 const KERNELS_MAX: usize = 4096;
 
@@ -63,14 +61,18 @@ fn kind(image: &[u8]) -> Result<Kind, DeviceError> {
     Ok(Kind::Ptx)
 }
 
+/// A text, which ends with a zero or with the bytes.
+fn text_of(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes.split(|byte| *byte == 0).next()?).ok()
+}
+
 impl Image {
     /// Loads it. Bytes behind it are ignored.
     pub(super) fn load(driver: &Driver, mut image: Vec<u8>) -> Result<Self, DeviceError> {
         let kind = kind(&image)?;
         let mut text = None;
         if kind == Kind::Ptx {
-            let end = image.iter().position(|byte| *byte == 0).unwrap_or(image.len());
-            let found = std::str::from_utf8(&image[..end]).ok().filter(|text| text.contains(".version"));
+            let found = text_of(&image).filter(|text| text.contains(".version"));
             let found = found.ok_or_else(|| DeviceError::new(INVALID_IMAGE, "neither a code object nor PTX"))?;
             text = Some(found.to_owned());
         }
@@ -154,10 +156,7 @@ fn of_binary(image: &[u8]) -> Option<Vec<KernelFacts>> {
     let Some(all) = binary::entries(image) else { return of_cubin(image) };
     all.into_iter().find_map(|entry| match entry {
         Entry::Cubin(cubin) => of_cubin(cubin),
-        Entry::Ptx(text) => {
-            let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-            entries(std::str::from_utf8(&text[..end]).ok()?)
-        }
+        Entry::Ptx(text) => entries(text_of(text)?),
         Entry::Other => None,
     })
 }

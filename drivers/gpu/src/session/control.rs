@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::choice::Choice;
 
 /// Most parameters that a kernel may have.
-const PARAMETERS_MAX: usize = 64;
+pub(crate) const PARAMETERS_MAX: usize = 64;
 
 /// What a worker is told.
 #[derive(Debug, Serialize, Deserialize)]

@@ -24,6 +24,7 @@ use berth_pages::{Backing, Pages};
 use berth_process::supervise::{End, Supervised, Ward};
 use tracing::warn;
 
+pub(crate) use self::control::PARAMETERS_MAX;
 pub use self::control::{Command, Facts, KernelFacts, Rows, Value, is_told};
 use self::control::{Open, Report, Told};
 pub(crate) use self::device::{INVALID_IMAGE, NO_BINARY, SessionDevice, Shape, is_fatal};
