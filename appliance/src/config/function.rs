@@ -13,7 +13,7 @@ use berth_rpc::handlers::Shot;
 use berth_wire::rpc::{HandlerSchema, TypeDesc, TypeId, fnv1a};
 
 use super::{
-    Decoder, Gpu, Host, Memory, Mode, Port, RingKernel, Rpc, contents, name, resolve, rpc,
+    Decoder, Gpu, Host, Memory, Mode, Place, Port, RingKernel, Rpc, contents, name, resolve, rpc,
     schema::{DEVICE, PLUGIN},
     unique,
 };
@@ -249,6 +249,13 @@ fn check_device(
                 return t.sink().wrong(handler, message);
             }
             _ if !is_on_gpu => continue,
+            Handler::Gpu { graph: true, .. } if matches!(rpc.ring.memory, Memory::Gpu(_, Place::Vram)) => {
+                let message = format_args!(
+                    "port \"{port}\" has requests in the GPU's memory, and a graph's are in memory of the host; write \
+                     memory = \"pinned\" there"
+                );
+                return t.sink().wrong(handler, message);
+            }
             Handler::Plugin { .. } => {
                 let message = format_args!(
                     "port \"{port}\" runs it on a GPU, which has no code for it; give it another dispatch"
@@ -264,7 +271,7 @@ fn check_device(
             }
             Handler::QecDecode(decode) => decoders.get(decode.decoder).filter(on_cpus),
             Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder => {
-                if let Memory::Gpu(gpu) = rpc.ring.memory
+                if let Memory::Gpu(gpu, _) = rpc.ring.memory
                     && let Some(Gpu { name, .. }) = gpus.get(gpu).filter(|gpu| gpu.blocks != 1)
                 {
                     let message = format_args!(

@@ -46,7 +46,7 @@ impl Gpus {
     /// Warns of those that nothing names.
     pub(super) fn warn_of_unused(&self, root: &Table<'_, '_>, ports: &[Port], hip: Option<&Hip>, regions: &[Region]) {
         for (index, name) in self.names.iter().enumerate() {
-            let serves = |rpc: &Rpc| rpc.ring.memory == Memory::Gpu(index);
+            let serves = |rpc: &Rpc| serves(rpc, index);
             if !ports.iter().filter_map(Port::rpc).any(serves) {
                 let message =
                     format_args!("no port names it; write rpc.gpu = \"{}\" in those that are to use it", name.value);
@@ -114,7 +114,7 @@ pub(super) fn read_all(root: &mut Table<'_, '_>) -> Gpus {
 impl Config {
     /// What the GPU at this position runs, of all ports, and the position of each function in the configuration.
     pub fn gpu_functions(&self, gpu: usize) -> (Functions, Vec<usize>) {
-        let serves = |rpc: &Rpc| rpc.ring.memory == Memory::Gpu(gpu);
+        let serves = |rpc: &Rpc| serves(rpc, gpu);
         let rpcs: Vec<_> =
             self.ports.iter().filter_map(|port| Some((port, port.rpc()?))).filter(|(_, rpc)| serves(rpc)).collect();
         let rings: usize = rpcs.iter().map(|(port, _)| port.cpus.len()).sum();
@@ -165,6 +165,11 @@ impl Config {
         }
         (Functions { all: functions, modules: modules.0, lost: false }, places)
     }
+}
+
+/// Whether the GPU at this position serves the port's own ring.
+fn serves(rpc: &Rpc, gpu: usize) -> bool {
+    matches!(rpc.ring.memory, Memory::Gpu(at, _) if at == gpu)
 }
 
 /// What errors call the module of the decoding server.

@@ -45,7 +45,7 @@ pub use message::RingKernel;
 pub use port::{Fault, Pcap, Port, Service};
 pub(crate) use region::station;
 pub use region::{Backing, Kind, LeasedGpu, Region};
-pub use rpc::{Memory, Mode, Ring, Rpc};
+pub use rpc::{Memory, Mode, Place, Ring, Rpc};
 pub use tasklet::{Executors, Tasklet};
 pub use tune::{Nic, Tune};
 

@@ -2,6 +2,7 @@
 
 use std::{iter::once, time::Duration};
 
+use berth_gpu::Choice;
 use berth_keys::{At, Table, instead};
 use berth_rpc::{Dispatch, Order, RingIndex, Undispatchable};
 use berth_wire::rpc::{HeaderForm, PtpEncoding};
@@ -67,15 +68,26 @@ pub enum Memory {
         /// How long after its request was freed an answer may come: 0 to 60 s.
         patience: Duration,
     },
-    /// Memory that a GPU reads, by position in [`super::Config::gpus`]: it serves the ring.
-    Gpu(usize),
+    /// Memory that a GPU reads, by position in [`super::Config::gpus`]: it serves the ring, whose requests lie there.
+    Gpu(usize, Place),
+}
+
+/// Where requests lie that a GPU serves. Answers lie in memory of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In memory of the host.
+    Pinned,
+    /// In memory of the GPU, which the CPU writes.
+    Vram,
+    /// There, where that can be; else in memory of the host.
+    Auto,
 }
 
 impl Rpc {
     /// The rings that there are, each with somebody who serves it.
     pub fn rings(&self) -> impl Iterator<Item = &Ring> {
         let is_served = |ring: &&Ring| {
-            !ring.worker_cpus.is_empty() || matches!(ring.memory, Memory::Shared { .. } | Memory::Gpu(_))
+            !ring.worker_cpus.is_empty() || matches!(ring.memory, Memory::Shared { .. } | Memory::Gpu(..))
         };
         once(&self.ring).filter(is_served).chain(&self.named)
     }
@@ -110,7 +122,7 @@ impl Rpc {
 }
 
 fn is_gpus(ring: &Ring) -> bool {
-    matches!(ring.memory, Memory::Gpu(_))
+    matches!(ring.memory, Memory::Gpu(..))
 }
 
 /// The words of `dispatch`.
@@ -166,11 +178,24 @@ fn gpu_ring(t: &mut Table<'_, '_>, at: &At<&str>, gpus: &[Gpu]) -> Ring {
     t.refuse(&["worker_cpus"], "the GPU serves the port's own ring; [[port.rpc.ring]] has workers beside it");
     let place = t.place("slots");
     let slots = t.number("slots") as usize;
-    let memory = t.choice("memory", OWN_MEMORY).filter(|at| !matches!(at.value, Kind::Pinned | Kind::Auto));
-    if let Some(at) = memory {
-        t.sink().wrong(&at, "is not for a GPU; write \"pinned\" or \"auto\"");
-    }
     let found = gpus.iter().position(|gpu| gpu.name == at.value);
+    let is_soft = found.is_some_and(|found| gpus[found].device == Choice::Soft);
+    let memory = t.choice("memory", OWN_MEMORY);
+    let requests = match memory.as_ref().map(|at| at.value) {
+        None | Some(Kind::Auto) => Place::Auto,
+        Some(Kind::Pinned) => Place::Pinned,
+        Some(Kind::Vram) => Place::Vram,
+        Some(Kind::Heap | Kind::Hugepages | Kind::Shared) => {
+            let message = "is not for a GPU; write \"pinned\", \"vram\" or \"auto\"";
+            if let Some(at) = &memory {
+                t.sink().wrong(at, message);
+            }
+            Place::Auto
+        }
+    };
+    if let Some(at) = memory.filter(|at| is_soft && matches!(at.value, Kind::Vram)) {
+        t.sink().wrong(&at, "the GPU in software has no memory but the host's; write \"pinned\" or \"auto\"");
+    }
     match found.map(|found| gpus[found].blocks) {
         None => {
             let advice = instead(at.value, gpus.iter().map(|gpu| &*gpu.name));
@@ -183,7 +208,7 @@ fn gpu_ring(t: &mut Table<'_, '_>, at: &At<&str>, gpus: &[Gpu]) -> Ring {
         }
         Some(_) => {}
     }
-    Ring { name: None, slots, worker_cpus: Vec::new(), memory: Memory::Gpu(found.unwrap_or(0)) }
+    Ring { name: None, slots, worker_cpus: Vec::new(), memory: Memory::Gpu(found.unwrap_or(0), requests) }
 }
 
 /// Reads the keys of a ring; somebody serves it where that is `needed`.
@@ -213,6 +238,7 @@ const OWN_MEMORY: &[(&str, Kind)] = &[
     ("hugepages", Kind::Hugepages),
     ("shared", Kind::Shared),
     ("pinned", Kind::Pinned),
+    ("vram", Kind::Vram),
     ("auto", Kind::Auto),
 ];
 
@@ -225,6 +251,7 @@ enum Kind {
     Hugepages,
     Shared,
     Pinned,
+    Vram,
     Auto,
 }
 
@@ -233,7 +260,7 @@ fn memory(t: &mut Table<'_, '_>, words: &[(&str, Kind)], shared: &mut Vec<At<Str
     match t.chosen("memory", words) {
         Kind::Heap => Memory::Heap,
         Kind::Hugepages => Memory::Hugepages,
-        Kind::Pinned | Kind::Auto => {
+        Kind::Pinned | Kind::Vram | Kind::Auto => {
             t.sink().mistake(
                 at,
                 &format!("{}.memory", t.path()),

@@ -91,7 +91,7 @@ impl Gpus {
     pub(super) fn ready(&self) -> Vec<ReadyGpu> {
         let ready = |(_, gpu): &(usize, Gpu)| {
             let (name, (kind, device), worker_pid) = (gpu.name().to_owned(), gpu.device(), gpu.pid());
-            ReadyGpu { name, device, kind, memory: "pinned", worker_pid }
+            ReadyGpu { name, device, kind, memory: gpu.memory(), worker_pid }
         };
         let leased = self.1.iter().map(|gpu| {
             let (name, (kind, device)) = (gpu.name().to_owned(), gpu.device());

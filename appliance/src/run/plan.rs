@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,7 +12,7 @@ use anyhow::Context as _;
 use berth_control::Polled;
 use berth_engine::Idle;
 use berth_fabric::Binding as LeaseBinding;
-use berth_gpu::RingFile;
+use berth_gpu::{Choice, RingFile, RingVram, Vram};
 use berth_hip_worker::HipCore;
 use berth_host::numa_nodes;
 use berth_memory::Heap;
@@ -22,13 +23,15 @@ use berth_ports::{
 };
 use berth_qec::window::Pool;
 use berth_ring::{Dispatcher, Geometry, Producer};
+use tracing::info;
 
 use super::{
+    gpus,
     queue::Queue,
     reload::{ProgramSlot, ProgramSlots},
     service,
 };
-use crate::config::{Binding, Config, Hip, Memory, Port, Ring, Rpc, Service};
+use crate::config::{self, Binding, Config, Hip, Memory, Place, Port, Ring, Rpc, Service};
 
 /// What an lcore thread needs to start.
 pub(super) struct LcorePlan {
@@ -77,8 +80,8 @@ pub(super) struct Helper {
 }
 
 /// What is planned so far.
-#[derive(Default)]
-struct Draft {
+struct Draft<'a> {
+    config: &'a Config,
     /// The threads by their CPUs.
     lcores: BTreeMap<usize, LcorePlan>,
     /// Where functions of workers can be replaced.
@@ -108,7 +111,7 @@ pub(super) struct Plan {
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
-    let mut draft = Draft::default();
+    let mut draft = Draft { config, lcores: BTreeMap::new(), at_workers: Vec::new(), shared: 0, gpus: BTreeMap::new() };
     let (mut facts, mut pools, mut slots) = (Vec::new(), Vec::new(), Vec::new());
     let is_parallel = config.decoders.iter().any(|decoder| decoder.cores > 1);
     for (index, port) in config.ports.iter().enumerate() {
@@ -187,7 +190,7 @@ fn lcore(lcores: &mut BTreeMap<usize, LcorePlan>, cpu: usize, idle: Idle) -> &mu
     lcore
 }
 
-impl Draft {
+impl Draft<'_> {
     fn lcore(&mut self, cpu: usize, idle: Idle) -> &mut LcorePlan {
         lcore(&mut self.lcores, cpu, idle)
     }
@@ -235,15 +238,20 @@ impl Draft {
                 self.shared += 1;
                 return Ok(berth_ring::shared(memory, geometry, base)?.patient(*patience));
             }
-            Memory::Gpu(gpu) => {
+            Memory::Gpu(gpu, place) => {
                 let memory = pages(geometry.shared_size(), &Backing::Unnamed, port.cpus[number])?;
                 let file = memory.file().context("no file")?.try_clone()?;
                 let header = port.rpc().map_or(0, |rpc| rpc.header.len()) as u32;
-                self.gpus.entry(*gpu).or_default().push(RingFile { file, header });
                 let base = shared_base(self.shared);
+                let vram = self.vram(*gpu, *place, geometry)?;
                 self.shared += 1;
+                let producer = match &vram {
+                    None => berth_ring::shared(memory, geometry, base)?,
+                    Some(vram) => berth_ring::posted(memory, base, vram.memory.clone(), vram.at, geometry)?,
+                };
+                self.gpus.entry(*gpu).or_default().push(RingFile { file, header, vram });
                 // Its dispatcher is ours, and answers before it frees.
-                return Ok(berth_ring::shared(memory, geometry, base)?.patient(Duration::ZERO).trusted());
+                return Ok(producer.patient(Duration::ZERO).trusted());
             }
         };
         let cpu = worker_cpus[number % worker_cpus.len()];
@@ -251,6 +259,26 @@ impl Draft {
         let name = name.as_ref().map_or_else(|| format!("worker{cpu}"), |name| format!("worker{cpu}.{name}"));
         self.lcore(cpu, port.idle).workers.push(Worker { name, port: index, ring: dispatcher, updates });
         Ok(producer)
+    }
+
+    /// Memory of a GPU for the requests of a ring, where they are to lie there.
+    fn vram(&self, gpu: usize, place: Place, geometry: Geometry) -> anyhow::Result<Option<RingVram>> {
+        let config::Gpu { name, device, .. } = &self.config.gpus[gpu];
+        // Those of graphs are read by the worker.
+        let are_graphs = || self.config.gpu_functions(gpu).0.all.iter().any(|function| function.graph);
+        if place == Place::Pinned || *device == Choice::Soft || place == Place::Auto && are_graphs() {
+            return Ok(None);
+        }
+        let found = match Vram::allocate(&gpus::worker()?, device, geometry.posted_size()) {
+            Ok(memory) => memory,
+            Err(why) if place == Place::Auto => {
+                info!("gpu {name}: requests lie in memory of the host, which it reads: {why}");
+                return Ok(None);
+            }
+            Err(why) => return Err(why).with_context(|| format!("gpu {name}, memory = \"vram\"")),
+        };
+        let (at, slots) = (vram_base(self.shared), geometry.posted_slots());
+        Ok(Some(RingVram { memory: Arc::new(found), at, slots }))
     }
 }
 
@@ -264,4 +292,9 @@ fn pages(size: usize, backing: &Backing, cpu: usize) -> Result<Pages, PagesError
 /// ring has 8.6 GB at most, apart from the others.
 fn shared_base(nth: usize) -> usize {
     (0x2000 << 32) + (nth << 34)
+}
+
+/// Where a GPU sees its memory with this ring's requests, in the same way.
+fn vram_base(nth: usize) -> usize {
+    (0x3000 << 32) + (nth << 34)
 }

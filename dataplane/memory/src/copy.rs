@@ -34,6 +34,24 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Sends off what this thread has stored to a device's memory, before any later store: stores to such memory are combined and
+/// leave in any order. Other memory needs no more than release and acquire.
+#[inline]
+pub fn flush_stores() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction orders stores, and does nothing else.
+    unsafe {
+        asm!("sfence", options(nostack, preserves_flags));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("dsb st", options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}
+
 /// Zeroes `len` bytes that may be shared.
 ///
 /// # Safety

@@ -9,7 +9,7 @@ mod part;
 
 use std::{fmt, ptr::NonNull};
 
-pub use copy::copy;
+pub use copy::{copy, flush_stores};
 pub use heap::Heap;
 pub use part::Part;
 

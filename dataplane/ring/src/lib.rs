@@ -37,7 +37,7 @@ pub use dispatcher::{Dispatcher, DispatcherStats};
 pub use producer::{Overrun, PATIENCE, Producer, ProducerStats, TxError};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
 #[cfg(not(loom))]
-pub use ring::{pair_in, shared};
+pub use ring::{pair_in, posted, shared};
 pub use sequence::{Arrival, Sequence, SequenceCounts};
 
 use berth_port::{Family, Tables};

@@ -1,7 +1,11 @@
 //! The host's side of a ring: requests in, answers out.
 
+#[cfg(not(loom))]
+use std::sync::Arc;
 use std::{iter::Sum, time::Duration};
 
+#[cfg(not(loom))]
+use berth_memory::Memory;
 use berth_port::{Family, Nanos};
 
 use crate::{
@@ -28,6 +32,9 @@ const LOOKS: u32 = 16;
 pub struct Producer {
     rx: Lane,
     tx: Lane,
+    /// Where requests go that a device reads in its own memory. That is never read here: the flags of `rx` stand in for it,
+    /// which only this producer sets and clears.
+    posted: Option<Lane>,
     slots: u32,
     /// Next slot to fill.
     head: Cursor,
@@ -51,6 +58,8 @@ pub struct Producer {
     is_trusted: bool,
     stats: ProducerStats,
     _owner: Owner,
+    /// Keeps the memory of `posted`.
+    _posted_owner: Owner,
 }
 
 const RING_REQUESTS: Family = Family::counter("ring_requests", "requests put into rings to workers");
@@ -118,6 +127,7 @@ impl Producer {
         Self {
             rx,
             tx,
+            posted: None,
             slots,
             head: Cursor::START,
             tail: Cursor::START,
@@ -132,6 +142,7 @@ impl Producer {
             is_trusted: false,
             stats: ProducerStats::default(),
             _owner: owner,
+            _posted_owner: None,
         }
     }
 
@@ -139,6 +150,13 @@ impl Producer {
     #[cfg(not(loom))]
     pub(crate) fn distrusting(self) -> Self {
         Self { copy: Some(vec![0; self.rx.slot_size()].into()), ..self }
+    }
+
+    /// Makes it put requests into the slots of another lane, in a device's memory. The dispatcher clears a request's flag there
+    /// before it publishes the answer.
+    #[cfg(not(loom))]
+    pub(crate) fn posting(self, posted: Lane, owner: Arc<dyn Memory>) -> Self {
+        Self { posted: Some(posted), _posted_owner: Some(owner), ..self }
     }
 
     /// Lets answers come up to `patience` after their requests were freed. Zero is for dispatchers that publish the answer
@@ -183,7 +201,10 @@ impl Producer {
             None => unsafe { self.rx.write(slot, fill) },
             Some(copy) => {
                 let len = fill(copy);
-                self.rx.copy_in(slot, &copy[..len]);
+                match &self.posted {
+                    None => self.rx.copy_in(slot, &copy[..len]),
+                    Some(posted) => posted.post(slot, &copy[..len]),
+                }
                 len
             }
         };
@@ -373,6 +394,9 @@ impl Drop for Publish<'_> {
         }
         if !p.tx.is_internal() {
             p.tx.store(p.tail.slot, FREE);
+            if p.posted.is_some() {
+                p.rx.store(p.tail.slot, FREE);
+            }
         }
         p.tail.advance(p.slots);
         p.outstanding -= 1;

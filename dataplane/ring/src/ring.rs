@@ -165,6 +165,18 @@ impl Geometry {
     pub const fn shared_size(&self) -> usize {
         SHARED_FRONT + self.size()
     }
+
+    /// Size of a device's memory for requests in bytes, see [`posted`]: flags, then slots.
+    #[cfg(not(loom))]
+    pub const fn posted_size(&self) -> usize {
+        self.flags_len() + self.data_len()
+    }
+
+    /// Where in it the first slot lies, in bytes.
+    #[cfg(not(loom))]
+    pub const fn posted_slots(&self) -> usize {
+        self.flags_len()
+    }
 }
 
 /// Why a ring cannot be made.
@@ -355,9 +367,37 @@ pub fn shared(memory: impl Memory, geometry: Geometry, base: usize) -> Result<Pr
     Ok(Producer::new(ring.rx, ring.tx, ring.slots, ring.owner).distrusting())
 }
 
+/// [`shared`], with requests in `posted`: memory of a device, which that process has mapped at `posted_base`, and which is
+/// written here and never read. It has the flags of requests, and behind them the slots ([`Geometry::posted_size`]).
+///
+/// The file's own flags of requests say which of them were not taken yet, its slots of requests are unused. The dispatcher
+/// clears a request's flag before it publishes the answer, since the slot is filled again after that.
+///
+/// # Errors
+/// As [`shared`], of either memory.
+#[cfg(not(loom))]
+pub fn posted(
+    memory: impl Memory,
+    base: usize,
+    posted: Arc<dyn Memory>,
+    posted_base: usize,
+    geometry: Geometry,
+) -> Result<Producer, RingError> {
+    fits(&*posted, geometry.posted_size())?;
+    let flags = geometry.flags_len();
+    posted.zero_at(0, flags);
+    berth_memory::flush_stores();
+    // SAFETY: within the memory, which `owner` keeps; it is aligned, and so are strides and the length of the flags.
+    let lane = unsafe {
+        let data = posted.base().add(flags);
+        Lane::new(posted.base().cast(), data, geometry.stride, geometry.slot_size, (posted_base + flags) as u64)
+    };
+    Ok(shared(memory, geometry, base)?.posting(lane, posted))
+}
+
 /// Checks that `memory` is aligned and has `need` bytes.
 #[cfg(not(loom))]
-fn fits(memory: &impl Memory, need: usize) -> Result<(), RingError> {
+fn fits(memory: &(impl Memory + ?Sized), need: usize) -> Result<(), RingError> {
     if memory.size() < need {
         return Err(RingError::ShortMemory { have: memory.size(), need });
     }

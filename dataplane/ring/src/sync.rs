@@ -160,6 +160,28 @@ mod real {
             unsafe { berth_memory::copy(from.as_ptr(), self.slot(i), from.len()) };
         }
 
+        /// Copies `from` to the front of the slot, which lies in memory of a device, and announces it. Stores there are
+        /// combined, and leave in any order: the fences keep the flag behind the message, and send it off at once.
+        ///
+        /// # Panics
+        /// If `from` is longer than the slot.
+        #[inline]
+        pub(crate) fn post(&self, i: SlotIndex, from: &[u8]) {
+            assert!(from.len() <= self.size);
+            let words = from.chunks_exact(8);
+            let (rest, slot) = (words.remainder(), self.slot(i));
+            for (at, word) in words.enumerate() {
+                let word = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
+                // SAFETY: within the slot; slots are multiples of 64 bytes from an aligned base (`ring::posted`).
+                unsafe { AtomicU64::from_ptr(slot.add(8 * at).cast()).store(word, Ordering::Relaxed) };
+            }
+            // SAFETY: as above.
+            unsafe { berth_memory::copy(rest.as_ptr(), slot.add(from.len() - rest.len()), rest.len()) };
+            berth_memory::flush_stores();
+            self.store(i, self.address(i));
+            berth_memory::flush_stores();
+        }
+
         /// Copies the front of the slot to `into`, even if another side writes to it at the same time.
         ///
         /// # Panics
@@ -256,6 +278,11 @@ mod model {
         pub(crate) fn copy_in(&self, i: SlotIndex, from: &[u8]) {
             // SAFETY: loom tracks the access and fails the model on a race.
             unsafe { self.write(i, |slot| slot[..from.len()].copy_from_slice(from)) };
+        }
+
+        pub(crate) fn post(&self, i: SlotIndex, from: &[u8]) {
+            self.copy_in(i, from);
+            self.store(i, self.address(i));
         }
 
         pub(crate) fn copy_out(&self, i: SlotIndex, into: &mut [u8]) {

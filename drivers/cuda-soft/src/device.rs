@@ -26,7 +26,7 @@ const CONTEXT: u32 = 1;
 const NAME: &[u8] = b"GPU in software\0";
 
 /// What errors are called, and what they mean.
-const ERRORS: [(c_int, &[u8], &[u8]); 14] = [
+const ERRORS: [(c_int, &[u8], &[u8]); 15] = [
     (0, b"CUDA_SUCCESS\0", b"no error\0"),
     (1, b"CUDA_ERROR_INVALID_VALUE\0", b"invalid argument\0"),
     (2, b"CUDA_ERROR_OUT_OF_MEMORY\0", b"out of memory\0"),
@@ -40,6 +40,7 @@ const ERRORS: [(c_int, &[u8], &[u8]); 14] = [
     (700, b"CUDA_ERROR_ILLEGAL_ADDRESS\0", b"an illegal memory access was encountered\0"),
     (716, b"CUDA_ERROR_MISALIGNED_ADDRESS\0", b"misaligned address\0"),
     (719, b"CUDA_ERROR_LAUNCH_FAILED\0", b"unspecified launch failure\0"),
+    (801, b"CUDA_ERROR_NOT_SUPPORTED\0", b"operation not supported\0"),
     (999, b"CUDA_ERROR_UNKNOWN\0", b"unknown error\0"),
 ];
 

@@ -2,7 +2,7 @@
 //!
 //! It has two GPUs, which are one. What the driver would wait for beside a kernel that runs, perhaps for ever, is an error here, as
 //! is a call by a thread without a context; what a kernel does that it must not costs the context, as with the driver. With
-//! `CUDA_VISIBLE_DEVICES` set to nothing it has no GPU; with `CUDA_SOFT_TELLS` it tells what memory it sets. A
+//! `CUDA_VISIBLE_DEVICES` set to nothing it has no GPU; with `CUDA_SOFT_TELLS` it tells what memory it sets; `CUDA_SOFT_DMA_BUF` has it export no such memory, or what is of no use. A
 //! cubin is the PTX that it was linked from; of a fat binary it takes the PTX, as a driver does that has no code for its GPU, and
 //! NVIDIA's own cubins it refuses.
 #![allow(non_snake_case, reason = "the functions are named by cuda.h")]
@@ -12,6 +12,7 @@ mod launch;
 mod memory;
 mod module;
 mod state;
+mod vram;
 
 use std::{env, io, os::unix::fs::symlink, path::PathBuf};
 

@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     collections::BTreeMap,
     ffi::{c_int, c_void},
+    fs::File,
     ptr,
     sync::{Mutex, PoisonError},
 };
@@ -50,6 +51,10 @@ pub(crate) struct Gpu {
     pub(crate) memory: Vec<Buffer>,
     /// Addresses of registered memory of the host, where each piece begins.
     pub(crate) registered: Vec<u64>,
+    /// Memory that others map, by the handles of it; addresses and lengths that are reserved; and what is mapped there.
+    pub(crate) allocations: Table<File>,
+    pub(crate) reserved: Vec<(u64, usize)>,
+    pub(crate) placed: Vec<(u64, usize, File)>,
     pub(crate) linkers: Table<Linker>,
     pub(crate) modules: Table<ProgramId>,
     pub(crate) functions: Table<Function>,

@@ -8,12 +8,13 @@ typedef unsigned char u8;
 typedef u32 quad __attribute__((ext_vector_type(4)));
 typedef int (*handler)(const void *in, void *out, u32 arg_len, u32 max_result_len, u32 *result_len);
 
-// As drivers/gpu/src/dispatch.rs lays it out.
+// As drivers/gpu/src/dispatch.rs lays it out. `posted`: requests lie in memory of the device, which the host does not read: it
+// fills a slot again once it has the answer.
 struct ring {
     u64 *rx_flags, *tx_flags;
     u8 *rx_data, *tx_data;
     u64 stride;
-    u32 slots, slot_size, header, reserved;
+    u32 slots, slot_size, header, posted;
 };
 
 // What a function takes: `fixed` bytes, and with `unit` any number of its multiples more.
@@ -170,8 +171,11 @@ static __device__ void serve(const struct ring *ring, u32 slot, u64 flag) {
     fence();
     SYNC();
     if (TID_X == 0) {
+        if (ring->posted)
+            release(ring->rx_flags + slot, 0);
         release(ring->tx_flags + slot, published);
-        release(ring->rx_flags + slot, 0);
+        if (!ring->posted)
+            release(ring->rx_flags + slot, 0);
     }
 }
 

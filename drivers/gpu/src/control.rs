@@ -94,6 +94,21 @@ pub(crate) struct RingFd {
     pub(crate) fd: i32,
     /// Bytes of its messages' header.
     pub(crate) header: u32,
+    /// Where its requests are, if not in the file.
+    pub(crate) vram: Option<VramFd>,
+}
+
+/// Memory of the device with a ring's requests, as [`berth_ring::posted`] lays it out.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct VramFd {
+    /// What the worker imports; it inherited it.
+    pub(crate) fd: i32,
+    /// Its length, by which it is mapped.
+    pub(crate) bytes: usize,
+    /// Where kernels are to see its first byte.
+    pub(crate) at: u64,
+    /// Bytes from there to the first slot.
+    pub(crate) slots: usize,
 }
 
 /// What a worker says.

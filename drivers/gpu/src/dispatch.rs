@@ -1,6 +1,7 @@
 //! The dispatcher on a device: rings and functions in, a kernel that runs.
 
 use std::{
+    os::fd::OwnedFd,
     sync::Arc,
     thread::{self, JoinHandle},
 };
@@ -8,12 +9,15 @@ use std::{
 use berth_memory::Memory as _;
 
 use crate::{
-    control::{Code, Functions},
+    control::{Code, Functions, VramFd},
     device::{Buffer, Device, DeviceError, Launch, ProgramId},
     functions::{MIXED, OWN, are_graphs, glue, mixed, texts},
     graphs::Graphs,
     mapping::Mapping,
 };
+
+/// What is said of graphs whose requests lie in memory of the device.
+const POSTED: &str = "mode = \"graph\" needs requests in memory of the host: write memory = \"pinned\"";
 
 /// Values of the word `stop`, by which a kernel is told to run on or to leave.
 const RUN: u32 = 0;
@@ -31,6 +35,15 @@ pub(crate) const THREADS: [u32; 2] = [32, 128];
 /// A device that a thread for graphs had, and how that ended.
 type Ended = (Box<dyn Device>, Result<(), DeviceError>);
 
+/// A ring that is to be served.
+pub(crate) struct ServedRing {
+    pub(crate) mapping: Arc<Mapping>,
+    /// Bytes of its messages' header.
+    pub(crate) header: u32,
+    /// Memory of the device that has its requests.
+    pub(crate) posted: Option<(OwnedFd, VramFd)>,
+}
+
 /// Rings that a device serves.
 pub(crate) struct Dispatcher {
     /// `None` while a thread for graphs has it.
@@ -39,6 +52,8 @@ pub(crate) struct Dispatcher {
     /// What it runs, or ran.
     program: Option<ProgramId>,
     mappings: Vec<(Arc<Mapping>, u32)>,
+    /// Requests of some ring are in memory of the device, which this process does not read.
+    has_posted: bool,
     /// Descriptions of all rings, as kernels read them.
     rings: Buffer,
     blocks: u32,
@@ -52,26 +67,29 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Makes these rings, each with the length of its messages' header, known to the device; `blocks` serve each.
-    pub(crate) fn open(
-        mut device: Box<dyn Device>,
-        rings: Vec<(Arc<Mapping>, u32)>,
-        blocks: u32,
-    ) -> Result<Self, DeviceError> {
+    /// Makes these rings known to the device; `blocks` serve each.
+    pub(crate) fn open(mut device: Box<dyn Device>, rings: Vec<ServedRing>, blocks: u32) -> Result<Self, DeviceError> {
         let all_blocks = blocks * rings.len() as u32;
         let described = device.allocate(RING * rings.len())?;
         let words = device.allocate(LINE * (1 + all_blocks as usize))?;
-        let (mut shared, mappings) = (0, rings.clone());
-        for (index, (mapping, header)) in rings.into_iter().enumerate() {
+        let (mut shared, mut has_posted) = (0, false);
+        let mappings = rings.iter().map(|ring| (ring.mapping.clone(), ring.header)).collect();
+        for (index, ServedRing { mapping, header, posted }) in rings.into_iter().enumerate() {
             let (front, base) = (*mapping.front(), mapping.base().addr().get() as u64);
             if front.slots % blocks != 0 {
                 let message = format!("{} slots cannot be shared among {blocks} blocks", front.slots);
                 return Err(DeviceError::other(message));
             }
             shared = shared.max(2 * front.stride as usize);
-            let long = [front.rx_flags, front.tx_flags, front.rx_data, front.tx_data].map(|offset| base + offset);
+            let mut long = [front.rx_flags, front.tx_flags, front.rx_data, front.tx_data].map(|offset| base + offset);
+            let is_posted = u32::from(posted.is_some());
+            if let Some((exported, VramFd { bytes, at, slots, .. })) = posted {
+                device.attach(&exported, bytes, at)?;
+                (long[0], long[2], has_posted) = (at, at + slots as u64, true);
+            }
             let mut bytes: Vec<u8> = long.into_iter().chain([front.stride]).flat_map(u64::to_le_bytes).collect();
-            bytes.extend([front.slots, front.slot_size as u32, header, 0].into_iter().flat_map(u32::to_le_bytes));
+            let words = [front.slots, front.slot_size as u32, header, is_posted];
+            bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
             described.memory.write_at(RING * index, &bytes);
             device.register(mapping)?;
         }
@@ -80,6 +98,7 @@ impl Dispatcher {
             graphs: None,
             program: None,
             mappings,
+            has_posted,
             rings: described,
             blocks,
             all_blocks,
@@ -98,6 +117,9 @@ impl Dispatcher {
         if are_graphs(functions) {
             if mixed(functions).is_some() {
                 return Err(DeviceError::other(MIXED));
+            }
+            if self.has_posted {
+                return Err(DeviceError::other(POSTED));
             }
             let graphs = Graphs::new(device, &self.mappings, functions, self.words.clone());
             let graphs = graphs.map_err(|e| named(&e, functions, 0))?;

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    os::fd::AsRawFd as _,
+    os::fd::{AsFd as _, AsRawFd as _},
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use berth_memory::Memory as _;
 use berth_port::{Family, Tables};
 use berth_process::supervise::{End, Patience, Supervised, Ward};
 use berth_ring::ErrorCode;
@@ -20,8 +21,9 @@ use tracing::{error, info, warn};
 use crate::{
     child,
     choice::Choice,
-    control::{self, Functions, Report, RingFd, line},
+    control::{self, Functions, Report, RingFd, VramFd, line},
     mapping::{At, Mapping},
+    vram::Vram,
 };
 
 /// How long a worker may take to load what it runs.
@@ -53,6 +55,19 @@ pub struct RingFile {
     pub file: File,
     /// Bytes of its messages' header.
     pub header: u32,
+    /// Where its requests are, if not in the file.
+    pub vram: Option<RingVram>,
+}
+
+/// Memory of the GPU with a ring's requests, in the layout of [`berth_ring::posted`].
+#[derive(Debug)]
+pub struct RingVram {
+    /// The memory.
+    pub memory: Arc<Vram>,
+    /// Where the GPU sees its first byte.
+    pub at: usize,
+    /// Bytes from there to the first slot.
+    pub slots: usize,
 }
 
 /// Why a GPU does not run these functions.
@@ -107,6 +122,7 @@ pub const COUNTERS: Tables = &[GpuCounts::TABLE];
 #[derive(Debug)]
 pub struct Gpu {
     settings: Settings,
+    is_posted: bool,
     state: Arc<State>,
     child: Supervised,
 }
@@ -179,18 +195,24 @@ impl Gpu {
             beats: AtomicU64::new(0),
             is_up: AtomicBool::new(false),
         });
+        let is_posted = rings.iter().all(|ring| ring.vram.is_some());
         let mapped = |ring: RingFile| Ok((Mapping::new(&ring.file, At::Anywhere)?, ring));
         let rings = rings.into_iter().map(mapped).collect::<std::io::Result<_>>()?;
         let ward = Worker { settings: settings.clone(), state: state.clone(), rings, has_served: false };
         let patience = Patience { start: START, silence: settings.limit, rest: REST, rest_max: REST_MAX };
         let child = Supervised::start(&format!("berth-{}", settings.name), ward, patience)?;
         state.wait(&settings.worker)?;
-        Ok(Self { settings, state, child })
+        Ok(Self { settings, is_posted, state, child })
     }
 
     /// As the configuration calls it.
     pub fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// Where requests of its rings lie: `vram` if all do so in its own memory, else `pinned`.
+    pub fn memory(&self) -> &'static str {
+        if self.is_posted { "vram" } else { "pinned" }
     }
 
     /// The device that its worker has, or had last: what kind it is, and which.
@@ -244,12 +266,24 @@ struct Worker {
 
 impl Ward for Worker {
     fn command(&mut self) -> Command {
-        let files = self.rings.iter().map(|(_, ring)| ring.file.as_raw_fd()).collect();
+        let vram = |ring: &RingFile| ring.vram.as_ref().map(|vram| vram.memory.as_fd().as_raw_fd());
+        let files = self.rings.iter().flat_map(|(_, ring)| [Some(ring.file.as_raw_fd()), vram(ring)]);
+        let files = files.flatten().collect();
         child::worker(&self.settings.worker, &self.settings.device, files)
     }
 
     fn greeting(&mut self) -> Vec<u8> {
-        let ring = |(_, ring): &(_, RingFile)| RingFd { fd: ring.file.as_raw_fd(), header: ring.header };
+        let vram = |RingVram { memory, at, slots }: &RingVram| VramFd {
+            fd: memory.as_fd().as_raw_fd(),
+            bytes: memory.size(),
+            at: *at as u64,
+            slots: *slots,
+        };
+        let ring = |(_, ring): &(_, RingFile)| RingFd {
+            fd: ring.file.as_raw_fd(),
+            header: ring.header,
+            vram: ring.vram.as_ref().map(vram),
+        };
         let Settings { device, blocks, .. } = &self.settings;
         let rings = self.rings.iter().map(ring).collect();
         let open = control::Command::Open { device: device.clone(), rings, blocks: *blocks };
@@ -299,8 +333,12 @@ impl Ward for Worker {
     fn ended(&mut self, end: End) {
         self.state.is_up.store(false, Relaxed);
         // Those may be what it died of. What comes from now on waits for the next one.
-        let refused: usize =
-            self.rings.iter().map(|(mapping, _)| mapping.refuse_all(ErrorCode::UNWOUND.to_flag())).sum();
+        let flag = ErrorCode::UNWOUND.to_flag();
+        let refuse = |(mapping, ring): &(Mapping, RingFile)| match &ring.vram {
+            None => mapping.refuse_all(flag),
+            Some(vram) => mapping.refuse_posted(&*vram.memory, flag),
+        };
+        let refused: usize = self.rings.iter().map(refuse).sum();
         self.state.refused.fetch_add(refused as u64, Relaxed);
         let name = &self.settings.name;
         match end {

@@ -27,6 +27,7 @@ mod once;
 mod ptx_entries;
 mod session;
 mod soft;
+mod vram;
 mod walls;
 pub mod worker;
 
@@ -35,7 +36,7 @@ pub use control::{Code, Function, Functions, Module};
 pub use cuda::{Card, Cards, Cuda, Health, refused_node};
 pub use device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId};
 pub use functions::{Problem, check};
-pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, Settings};
+pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, RingVram, Settings};
 pub use lease::{LeaseSettings, LeasedGpu};
 pub use once::{Argument, Job, Ran, cards, run};
 pub use session::{
@@ -43,4 +44,5 @@ pub use session::{
     is_told,
 };
 pub use soft::Soft;
+pub use vram::Vram;
 pub use walls::shut_in;

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use berth_memory::Memory;
+use berth_memory::{Memory, flush_stores};
 use berth_ring::abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing};
 
 /// A mapped ring file. Offsets and lengths were checked against its size.
@@ -109,6 +109,24 @@ impl Mapping {
     pub(crate) fn publish(&self, slot: u32, flag: u64) {
         self.flag(self.front.tx_flags, slot).store(flag, Release);
         self.flag(self.front.rx_flags, slot).store(0, Release);
+    }
+
+    /// [`Mapping::refuse_all`] of a ring whose requests lie in this memory, flags first ([`berth_ring::posted`]).
+    pub(crate) fn refuse_posted(&self, posted: &impl Memory, flag: u64) -> usize {
+        let mut refused = 0;
+        for slot in 0..self.front.slots {
+            // Set once the request is announced, cleared when its answer is taken.
+            let is_out = self.flag(self.front.rx_flags, slot).load(Acquire) != 0;
+            let tx = self.flag(self.front.tx_flags, slot);
+            if is_out && tx.load(Acquire) == 0 {
+                // Before its producer may fill the slot again.
+                posted.write_at(8 * slot as usize, &[0; 8]);
+                flush_stores();
+                tx.store(flag, Release);
+                refused += 1;
+            }
+        }
+        refused
     }
 
     /// Answers every request that waits with this flag, as a dispatcher. One that is answered and not freed is freed. The

@@ -75,13 +75,13 @@ fn answer<T: Serialize>(found: Result<T, DeviceError>) -> io::Result<bool> {
 
 /// The worker's half of [`cards`].
 pub(crate) fn probe() -> io::Result<bool> {
-    shut_in(&Choice::Auto, 0)?;
+    shut_in(&Choice::Auto, 0, &[])?;
     answer(cuda::cards())
 }
 
 /// The worker's half of [`run()`].
 pub(crate) fn perform() -> io::Result<bool> {
-    shut_in(&Choice::Auto, 0)?;
+    shut_in(&Choice::Auto, 0, &[])?;
     let job: Job = serde_json::from_reader(io::stdin())?;
     answer(ran(&job))
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
@@ -103,6 +104,10 @@ impl Device for Soft {
     fn register(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError> {
         self.memory.add(memory);
         Ok(())
+    }
+
+    fn attach(&mut self, _: &OwnedFd, _: usize, _: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::other("the GPU in software has no memory but the host's"))
     }
 
     fn load(&mut self, texts: &[&str]) -> Result<ProgramId, DeviceError> {

@@ -8,6 +8,7 @@ use std::{
     env,
     ffi::c_long,
     fs, io,
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
@@ -206,13 +207,13 @@ const READS: &[&str] = &[
 ];
 
 /// Gives up what a worker of this device does not need, for ever. The process has one thread, and no descriptor is used any
-/// more but standard input, output and error. `mapped`: bytes of memory that it has mapped by now.
+/// more but standard input, output, error and those of `keep`. `mapped`: bytes of memory that it has mapped by now.
 ///
 /// # Errors
 /// What the kernel refused.
-pub fn shut_in(device: &Choice, mapped: u64) -> io::Result<Walls> {
+pub fn shut_in(device: &Choice, mapped: u64, keep: &[BorrowedFd<'_>]) -> io::Result<Walls> {
     // SAFETY: as the callers see to.
-    unsafe { sandbox::close_others() }?;
+    unsafe { sandbox::close_others(keep) }?;
     match device {
         Choice::Soft => soft(mapped.saturating_add(OTHER_MEMORY)),
         Choice::Hip(_) => driver("libamdhip64.so", amds()),

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, ErrorKind, Write as _},
     os::{
-        fd::{FromRawFd as _, OwnedFd, RawFd},
+        fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
     sync::Arc,
@@ -16,10 +16,10 @@ use berth_process::sandbox::{self, Walls};
 
 use crate::{
     control::{Command, Functions, Report, RingFd, line},
-    dispatch::Dispatcher,
+    dispatch::{Dispatcher, ServedRing},
     lease::process,
     mapping::{At, Mapping},
-    once, session,
+    once, session, vram,
     walls::shut_in,
 };
 
@@ -35,6 +35,7 @@ pub fn main() -> ! {
     let served = match std::env::args().nth(1).as_deref() {
         Some("probe") => once::probe(),
         Some("run") => once::perform(),
+        Some("vram") => vram::process::give(&control()),
         Some("lease") => process::serve(control()),
         Some("session") => session::process::serve(control()),
         _ => serve(&control()),
@@ -64,9 +65,14 @@ pub(crate) fn inherited(fd: RawFd) -> io::Result<File> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-/// The rings of these files, each with the length of its messages' header.
-fn mapped(rings: &[RingFd]) -> io::Result<Vec<(Arc<Mapping>, u32)>> {
-    let mapped = |ring: &RingFd| Ok((Arc::new(Mapping::new(&inherited(ring.fd)?, At::Base)?), ring.header));
+/// The rings of these files.
+fn mapped(rings: &[RingFd]) -> io::Result<Vec<ServedRing>> {
+    let mapped = |ring: &RingFd| {
+        let mapping = Arc::new(Mapping::new(&inherited(ring.fd)?, At::Base)?);
+        let posted =
+            ring.vram.map(|vram| Ok::<_, io::Error>((OwnedFd::from(inherited(vram.fd)?), vram))).transpose()?;
+        Ok(ServedRing { mapping, header: ring.header, posted })
+    };
     rings.iter().map(mapped).collect()
 }
 
@@ -84,8 +90,10 @@ fn serve(mut control: &UnixStream) -> io::Result<bool> {
                 match serde_json::from_slice(&std::mem::take(&mut read))? {
                     Command::Open { device, rings, blocks } => {
                         let rings = mapped(&rings)?;
-                        let bytes = rings.iter().map(|(ring, _)| ring.size() as u64).sum();
-                        let Walls { namespaces, landlock } = shut_in(&device, bytes)?;
+                        let bytes = rings.iter().map(|ring| ring.mapping.size() as u64).sum();
+                        let posted = rings.iter().filter_map(|ring| ring.posted.as_ref());
+                        let keep: Vec<_> = posted.map(|(exported, _)| exported.as_fd()).collect();
+                        let Walls { namespaces, landlock } = shut_in(&device, bytes, &keep)?;
                         control.write_all(&line(&Report::Hello { namespaces, landlock }))?;
                         match device.open().and_then(|device| Dispatcher::open(device, rings, blocks)) {
                             Ok(opened) => {

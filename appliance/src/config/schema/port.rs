@@ -152,7 +152,8 @@ const OWN_MEMORY: Key = key(
         ("hugepages", "reserved huge pages of 2 MiB"),
         ("shared", "shared memory: another process serves the ring"),
         ("pinned", "with gpu: memory of the host that the GPU reads"),
-        ("auto", "with gpu, where it is the default: what suits the GPU"),
+        ("vram", "with gpu: requests lie in the GPU's memory, which the CPU writes; answers are pinned"),
+        ("auto", "with gpu, where it is the default: vram where that can be, else pinned"),
     ]),
     "what slots are made of",
 )

@@ -24,7 +24,7 @@ fn a_gpu_of_nvidias_answers_and_is_had_again_after_faults() {
     let berth = start(&functions);
     let gpu = &berth.ready["gpus"][0];
     let told = ["name", "device", "kind", "memory"].map(|key| gpu[key].as_str().unwrap());
-    assert_eq!(told, ["gpu0", "0000:3b:00.0", "cuda", "pinned"]);
+    assert_eq!(told, ["gpu0", "0000:3b:00.0", "cuda", "vram"]);
     let client = berth.client("a");
     for n in 0..200 {
         assert_eq!(client.call(RPC_INCREMENT, &[n, 255]).result, [n + 1, 0]);

@@ -3,6 +3,7 @@
 
 mod cuda;
 mod decoders;
+mod vram;
 
 use std::{
     fs,

@@ -50,13 +50,13 @@ pub(super) struct Function<F> {
 }
 
 macro_rules! functions {
-    ($($field:ident: $symbol:ident($($argument:ty),*) since $since:literal;)*) => {
-        /// The functions that Berth calls, as the CUDA Driver API declares them. Each returns a `CUresult`.
-        pub(super) struct Functions {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $symbol:ident($($argument:ty),*) since $since:literal;)* }) => {
+        $(#[$doc])*
+        pub(super) struct $name {
             $(pub(super) $field: Function<unsafe extern "C" fn($($argument),*) -> c_int>,)*
         }
 
-        impl Functions {
+        impl $name {
             fn find(library: &Library, has: c_int) -> Result<Self, DeviceError> {
                 Ok(Self {
                     $($field: {
@@ -73,12 +73,15 @@ macro_rules! functions {
     };
 }
 
-/// Calls a function of the driver; an error if it does not return 0.
+/// Calls a function of the driver, or of another table of it; an error if it does not return 0.
 macro_rules! call {
     ($driver:ident.$field:ident($($argument:expr),* $(,)?)) => {{
         let function = &$driver.functions.$field;
         $driver.check(function.name, (function.call)($($argument),*))
     }};
+    ($table:ident of $driver:ident.$field:ident($($argument:expr),* $(,)?)) => {
+        $driver.check($table.$field.name, ($table.$field.call)($($argument),*))
+    };
 }
 pub(super) use call;
 
@@ -119,57 +122,108 @@ fn lacking(name: &str, since: &str, has: c_int) -> DeviceError {
 }
 
 functions! {
-    error_name: cuGetErrorName(c_int, *mut *const c_char) since "6.0";
-    error_string: cuGetErrorString(c_int, *mut *const c_char) since "6.0";
-    init: cuInit(c_uint) since "2.0";
-    device_count: cuDeviceGetCount(*mut c_int) since "2.0";
-    device_get: cuDeviceGet(*mut c_int, c_int) since "2.0";
-    device_name: cuDeviceGetName(*mut c_char, c_int, c_int) since "2.0";
-    device_uuid: cuDeviceGetUuid_v2(*mut [u8; 16], c_int) since "11.4";
-    device_address: cuDeviceGetPCIBusId(*mut c_char, c_int, c_int) since "4.1";
-    device_memory: cuDeviceTotalMem_v2(*mut usize, c_int) since "3.2";
-    device_attribute: cuDeviceGetAttribute(*mut c_int, c_int, c_int) since "2.0";
-    context_create: cuCtxCreate_v2(*mut Handle, c_uint, c_int) since "3.2";
-    context_set: cuCtxSetCurrent(Handle) since "4.0";
-    context_limit: cuCtxSetLimit(c_int, usize) since "3.1";
-    stream_create: cuStreamCreate(*mut Handle, c_uint) since "2.0";
-    stream_query: cuStreamQuery(Handle) since "2.0";
-    stream_wait: cuStreamSynchronize(Handle) since "2.0";
-    stream_capture: cuStreamBeginCapture_v2(Handle, c_int) since "10.1";
-    stream_captured: cuStreamEndCapture(Handle, *mut Handle) since "10.0";
-    host_alloc: cuMemHostAlloc(*mut *mut c_void, usize, c_uint) since "2.2";
-    host_register: cuMemHostRegister_v2(*mut c_void, usize, c_uint) since "6.5";
-    host_address: cuMemHostGetDevicePointer_v2(*mut DeviceAddress, *mut c_void, c_uint) since "3.2";
-    memory_alloc: cuMemAlloc_v2(*mut DeviceAddress, usize) since "3.2";
-    link_create: cuLinkCreate_v2(c_uint, *mut c_int, *mut *mut c_void, *mut Handle) since "6.5";
-    link_add: cuLinkAddData_v2(
-        Handle, c_int, *mut c_void, usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void
-    ) since "6.5";
-    link_complete: cuLinkComplete(Handle, *mut *mut c_void, *mut usize) since "5.5";
-    link_destroy: cuLinkDestroy(Handle) since "5.5";
-    module_load: cuModuleLoadData(*mut Handle, *const c_void) since "2.0";
-    module_unload: cuModuleUnload(Handle) since "2.0";
-    module_function: cuModuleGetFunction(*mut Handle, Handle, *const c_char) since "2.0";
-    function_set: cuFuncSetAttribute(Handle, c_int, c_int) since "9.0";
-    occupancy: cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, Handle, c_int, usize) since "6.5";
-    launch: cuLaunchKernel(
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    ) since "4.0";
-    graph_instantiate: cuGraphInstantiateWithFlags(*mut Handle, Handle, c_ulonglong) since "11.4";
-    graph_launch: cuGraphLaunch(Handle, Handle) since "10.0";
-    graph_exec_destroy: cuGraphExecDestroy(Handle) since "10.0";
-    graph_destroy: cuGraphDestroy(Handle) since "10.0";
-    memory_free: cuMemFree_v2(DeviceAddress) since "3.2";
-    memory_fill: cuMemsetD8Async(DeviceAddress, u8, usize, Handle) since "3.2";
-    memory_put: cuMemcpyHtoDAsync_v2(DeviceAddress, *const c_void, usize, Handle) since "3.2";
-    memory_get: cuMemcpyDtoHAsync_v2(*mut c_void, DeviceAddress, usize, Handle) since "3.2";
-    memory_move: cuMemcpyDtoDAsync_v2(DeviceAddress, DeviceAddress, usize, Handle) since "3.2";
+    /// The functions that Berth calls, as the CUDA Driver API declares them. Each returns a `CUresult`.
+    Functions {
+        error_name: cuGetErrorName(c_int, *mut *const c_char) since "6.0";
+        error_string: cuGetErrorString(c_int, *mut *const c_char) since "6.0";
+        init: cuInit(c_uint) since "2.0";
+        device_count: cuDeviceGetCount(*mut c_int) since "2.0";
+        device_get: cuDeviceGet(*mut c_int, c_int) since "2.0";
+        device_name: cuDeviceGetName(*mut c_char, c_int, c_int) since "2.0";
+        device_uuid: cuDeviceGetUuid_v2(*mut [u8; 16], c_int) since "11.4";
+        device_address: cuDeviceGetPCIBusId(*mut c_char, c_int, c_int) since "4.1";
+        device_memory: cuDeviceTotalMem_v2(*mut usize, c_int) since "3.2";
+        device_attribute: cuDeviceGetAttribute(*mut c_int, c_int, c_int) since "2.0";
+        context_create: cuCtxCreate_v2(*mut Handle, c_uint, c_int) since "3.2";
+        context_set: cuCtxSetCurrent(Handle) since "4.0";
+        context_limit: cuCtxSetLimit(c_int, usize) since "3.1";
+        stream_create: cuStreamCreate(*mut Handle, c_uint) since "2.0";
+        stream_query: cuStreamQuery(Handle) since "2.0";
+        stream_wait: cuStreamSynchronize(Handle) since "2.0";
+        stream_capture: cuStreamBeginCapture_v2(Handle, c_int) since "10.1";
+        stream_captured: cuStreamEndCapture(Handle, *mut Handle) since "10.0";
+        host_alloc: cuMemHostAlloc(*mut *mut c_void, usize, c_uint) since "2.2";
+        host_register: cuMemHostRegister_v2(*mut c_void, usize, c_uint) since "6.5";
+        host_address: cuMemHostGetDevicePointer_v2(*mut DeviceAddress, *mut c_void, c_uint) since "3.2";
+        memory_alloc: cuMemAlloc_v2(*mut DeviceAddress, usize) since "3.2";
+        link_create: cuLinkCreate_v2(c_uint, *mut c_int, *mut *mut c_void, *mut Handle) since "6.5";
+        link_add: cuLinkAddData_v2(
+            Handle, c_int, *mut c_void, usize, *const c_char, c_uint, *mut c_int, *mut *mut c_void
+        ) since "6.5";
+        link_complete: cuLinkComplete(Handle, *mut *mut c_void, *mut usize) since "5.5";
+        link_destroy: cuLinkDestroy(Handle) since "5.5";
+        module_load: cuModuleLoadData(*mut Handle, *const c_void) since "2.0";
+        module_unload: cuModuleUnload(Handle) since "2.0";
+        module_function: cuModuleGetFunction(*mut Handle, Handle, *const c_char) since "2.0";
+        function_set: cuFuncSetAttribute(Handle, c_int, c_int) since "9.0";
+        occupancy: cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, Handle, c_int, usize) since "6.5";
+        launch: cuLaunchKernel(
+            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+        ) since "4.0";
+        graph_instantiate: cuGraphInstantiateWithFlags(*mut Handle, Handle, c_ulonglong) since "11.4";
+        graph_launch: cuGraphLaunch(Handle, Handle) since "10.0";
+        graph_exec_destroy: cuGraphExecDestroy(Handle) since "10.0";
+        graph_destroy: cuGraphDestroy(Handle) since "10.0";
+        memory_free: cuMemFree_v2(DeviceAddress) since "3.2";
+        memory_fill: cuMemsetD8Async(DeviceAddress, u8, usize, Handle) since "3.2";
+        memory_put: cuMemcpyHtoDAsync_v2(DeviceAddress, *const c_void, usize, Handle) since "3.2";
+        memory_get: cuMemcpyDtoHAsync_v2(*mut c_void, DeviceAddress, usize, Handle) since "3.2";
+        memory_move: cuMemcpyDtoDAsync_v2(DeviceAddress, DeviceAddress, usize, Handle) since "3.2";
+    }
+}
+
+functions! {
+    /// What makes memory of a GPU that other processes map.
+    Sharing {
+        granularity: cuMemGetAllocationGranularity(*mut usize, *const Properties, c_int) since "10.2";
+        create: cuMemCreate(*mut Allocation, usize, *const Properties, c_ulonglong) since "10.2";
+        release: cuMemRelease(Allocation) since "10.2";
+        export: cuMemExportToShareableHandle(*mut c_int, Allocation, c_int, c_ulonglong) since "10.2";
+        import: cuMemImportFromShareableHandle(*mut Allocation, *mut c_void, c_int) since "10.2";
+        reserve: cuMemAddressReserve(*mut DeviceAddress, usize, usize, DeviceAddress, c_ulonglong) since "10.2";
+        map: cuMemMap(DeviceAddress, usize, usize, Allocation, c_ulonglong) since "10.2";
+        access: cuMemSetAccess(DeviceAddress, usize, *const Access, usize) since "10.2";
+        dma_buf: cuMemGetHandleForAddressRange(*mut c_int, DeviceAddress, usize, c_int, c_ulonglong) since "11.7";
+    }
+}
+
+/// `CUmemGenericAllocationHandle`
+pub(super) type Allocation = c_ulonglong;
+
+/// `CUmemAllocationProp`: of which kind, for which handles, where; no metadata; compression, what a NIC may reach, usage.
+#[repr(C)]
+pub(super) struct Properties {
+    pub(super) kind: c_int,
+    pub(super) handles: c_int,
+    pub(super) location: Location,
+    pub(super) metadata: usize,
+    pub(super) compression: u8,
+    pub(super) remote: u8,
+    pub(super) usage: u16,
+    pub(super) reserved: [u8; 4],
+}
+
+/// `CUmemLocation`: of which kind, and which.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Location {
+    pub(super) kind: c_int,
+    pub(super) id: c_int,
+}
+
+/// `CUmemAccessDesc`
+#[repr(C)]
+pub(super) struct Access {
+    pub(super) location: Location,
+    pub(super) rights: c_int,
 }
 
 /// The driver, initialised.
 pub(super) struct Driver {
     pub(super) functions: Functions,
     pub(super) metadata: Option<Metadata>,
+    /// Older drivers lack some of it.
+    pub(super) sharing: Result<Sharing, DeviceError>,
     version: c_int,
 }
 
@@ -190,9 +244,10 @@ impl Driver {
         }
         let functions = Functions::find(&library, version)?;
         let metadata = Metadata::find(&library, version);
+        let sharing = Sharing::find(&library, version);
         // It has threads and tables that outlive any user.
         std::mem::forget(library);
-        let driver = Self { functions, metadata, version };
+        let driver = Self { functions, metadata, sharing, version };
         // SAFETY: a number is passed.
         let initialised = unsafe { call!(driver.init(0)) };
         initialised.map_err(explained)?;

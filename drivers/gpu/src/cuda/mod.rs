@@ -10,10 +10,12 @@ mod health;
 mod image;
 mod memory;
 mod program;
+mod vram;
 
 use std::{
     collections::BTreeMap,
     ffi::{c_int, c_uint, c_void},
+    os::fd::OwnedFd,
     ptr::{self, NonNull},
     sync::Arc,
 };
@@ -22,7 +24,6 @@ use berth_fabric::gpu_code as code;
 use berth_memory::Memory;
 use berth_pages::Foreign;
 
-pub(crate) use self::image::Image;
 pub use self::{
     cards::{Card, Cards},
     driver::refused_node,
@@ -34,6 +35,7 @@ use self::{
     health::Management,
     program::Program,
 };
+pub(crate) use self::{image::Image, vram::Exported};
 use crate::{
     choice::Choice,
     device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId, no_kernel},
@@ -270,6 +272,10 @@ impl Device for Cuda {
             return Err(DeviceError::other("the GPU sees this memory at another address than the host"));
         }
         Ok(())
+    }
+
+    fn attach(&mut self, exported: &OwnedFd, bytes: usize, at: u64) -> Result<(), DeviceError> {
+        self.import(exported, bytes, at)
     }
 
     fn load(&mut self, texts: &[&str]) -> Result<ProgramId, DeviceError> {

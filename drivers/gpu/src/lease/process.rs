@@ -50,7 +50,7 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
             Ok(_) => match serde_json::from_slice(&std::mem::take(&mut read))? {
                 Command::Open(open) => {
                     let memory = map(&inherited(open.fd)?, &open)?;
-                    let Walls { landlock, .. } = shut_in(&open.device, open.len)?;
+                    let Walls { landlock, .. } = shut_in(&open.device, open.len, &[])?;
                     said.say(&Report::Hello { landlock })?;
                     let kernels = Kernels::open(&open, memory)?;
                     opened = Some((open, Arc::new(Mutex::new(kernels))));

@@ -44,7 +44,7 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     input.read_until(b'\n', &mut read)?;
     let Told::Open(open) = serde_json::from_slice(&read)? else { return Err(ErrorKind::InvalidData.into()) };
     let staging = Arc::new(map(&open)?);
-    let Walls { landlock, .. } = shut_in(&open.device, open.staging as u64)?;
+    let Walls { landlock, .. } = shut_in(&open.device, open.staging as u64, &[])?;
     said.say(&Report::Hello { landlock })?;
     match &open.device {
         Choice::Hip(_) => serve_by::<Hip>(&open, staging, &said, input),

@@ -10,6 +10,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -17,7 +18,7 @@ use std::{
 use berth_gpu::{Code, Function, Functions, Module};
 use berth_pages::{Backing, Pages};
 use berth_port::Nanos;
-use berth_ring::{Geometry, Producer, TxError, shared};
+use berth_ring::{Geometry, Producer, TxError, posted, shared};
 use serde_json::{Value, json};
 
 pub(crate) const HEADER: usize = 24;
@@ -66,30 +67,58 @@ impl Rig {
         libraries: &Path,
         variables: &[(&str, &str)],
         nth: usize,
+        counts: [u32; 2],
+        slot_size: usize,
+    ) -> Self {
+        Self::with(device, libraries, variables, nth, counts, slot_size, false)
+    }
+
+    /// On a CUDA device, with requests in its memory.
+    pub(crate) fn in_vram(nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
+        Self::with("auto", &berth_cuda_soft::folder().unwrap(), &[], nth, [slots, blocks], slot_size, true)
+    }
+
+    fn with(
+        device: &str,
+        libraries: &Path,
+        variables: &[(&str, &str)],
+        nth: usize,
         [slots, blocks]: [u32; 2],
         slot_size: usize,
+        in_vram: bool,
     ) -> Self {
         let geometry = Geometry::new(slots, slot_size).unwrap();
         let pages = Pages::new(geometry.shared_size() as u64, &Backing::Unnamed, None).unwrap();
         let file = OwnedFd::from(pages.file().unwrap().try_clone().unwrap());
         let fd = file.as_raw_fd();
-        let producer = shared(pages, geometry, base(nth)).unwrap().patient(Duration::ZERO);
+        // Such a file is what that driver takes for exported memory.
+        let vram = in_vram.then(|| Arc::new(Pages::new(2 << 20, &Backing::Unnamed, None).unwrap()));
+        let vram_fd = vram.as_ref().map(|vram| vram.file().unwrap().as_raw_fd());
+        let vram_at = base(nth) + (0x1000 << 32);
+        let producer = match &vram {
+            None => shared(pages, geometry, base(nth)),
+            Some(vram) => posted(pages, base(nth), vram.clone(), vram_at, geometry),
+        };
+        let producer = producer.unwrap().patient(Duration::ZERO);
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["worker", "--exact", "--test-threads=1"]).env(WORKER, "1").envs(variables.iter().copied());
         command.env("LD_LIBRARY_PATH", libraries).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         // SAFETY: as below.
-        let keep = move || match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
+        let keep = |fd| match unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         };
-        // SAFETY: between fork and exec it makes one system call, with the number of a file that is open.
+        let keep = move || keep(fd).and_then(|()| vram_fd.map_or(Ok(()), keep));
+        // SAFETY: between fork and exec it makes system calls, with numbers of files that are open.
         unsafe { command.pre_exec(keep) };
         let worker = command.spawn().unwrap();
         drop(file);
         let said = BufReader::new(ours.try_clone().unwrap());
         let mut rig = Self { producer, control: Some(ours), said, worker, walls: Value::Null, opened: Value::Null };
-        let rings = json!([{ "fd": fd, "header": HEADER }]);
+        let slots = geometry.posted_slots();
+        let vram = vram_fd.map(|fd| json!({ "fd": fd, "bytes": 2 << 20, "at": vram_at, "slots": slots }));
+        let rings = json!([{ "fd": fd, "header": HEADER, "vram": vram }]);
         rig.tell(&json!({ "open": { "device": device, "rings": rings, "blocks": blocks } }));
         rig
     }

@@ -63,7 +63,7 @@ fn escapee() {
     if device != "soft" {
         all.retain(|(name, ..)| !OF_DRIVERS.contains(name));
     }
-    let walls = shut_in(&device.parse().unwrap(), 0).unwrap();
+    let walls = shut_in(&device.parse().unwrap(), 0, &[]).unwrap();
     // Threads that begin later are behind the same walls.
     let tried = thread::spawn(move || all.iter().map(|attempt| (attempt.0, made(attempt))).collect::<Vec<_>>());
     let (tried, open) = (tried.join().unwrap(), descriptors());

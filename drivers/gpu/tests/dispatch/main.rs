@@ -6,6 +6,7 @@ mod common;
 mod driver;
 mod escape;
 mod session;
+mod vram;
 
 use std::{fs, path::Path, process::Command};
 

@@ -8,7 +8,9 @@ mod landlock;
 
 use std::{
     ffi::{c_int, c_long, c_uint},
-    io, ptr,
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+    ptr,
 };
 
 use rustix::process::{Rlimit, setrlimit};
@@ -43,13 +45,23 @@ pub fn end_with_parent() {
     }
 }
 
-/// Closes all but standard input, output and error.
+/// Closes all descriptors but standard input, output, error, and these.
 ///
 /// # Safety
 /// Nothing of this process uses another descriptor afterwards.
-pub unsafe fn close_others() -> io::Result<()> {
-    // SAFETY: numbers are passed; the caller answers for who had these.
-    done(unsafe { libc::close_range(3, c_uint::MAX, 0) }.into())
+pub unsafe fn close_others(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut keep: Vec<_> = keep.iter().map(|fd| fd.as_raw_fd() as c_uint).collect();
+    keep.sort_unstable();
+    let mut from = 3;
+    for fd in keep.into_iter().map(Some).chain([None]) {
+        let last = fd.map_or(c_uint::MAX, |fd| fd.saturating_sub(1));
+        if from <= last {
+            // SAFETY: numbers are passed; the caller answers for who had these.
+            done(unsafe { libc::close_range(from, last, 0) }.into())?;
+        }
+        from = from.max(fd.map_or(from, |fd| fd + 1));
+    }
+    Ok(())
 }
 
 /// Sets soft and hard limits of this process to these values; only a privileged process could raise them again.

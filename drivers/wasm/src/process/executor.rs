@@ -95,7 +95,7 @@ pub fn shut_in(parent: u64, memory: u64) -> io::Result<Walls> {
 /// Keeps nothing that was inherited but standard input, output and error, and ends with its parent alone.
 fn alone(parent: u64) -> io::Result<()> {
     // SAFETY: nothing of this process has one of these descriptors.
-    unsafe { berth_process::sandbox::close_others() }?;
+    unsafe { berth_process::sandbox::close_others(&[]) }?;
     berth_process::sandbox::end_with_parent();
     // It may have ended before it was asked for.
     if rustix::process::getppid().is_none_or(|pid| u64::from(pid.as_raw_nonzero().get().cast_unsigned()) != parent) {

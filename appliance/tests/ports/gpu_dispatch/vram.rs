@@ -1,0 +1,123 @@
+//! `memory = "vram"`, with NVIDIA's driver in software: requests lie in the GPU's memory, which the CPU writes.
+
+use std::{process::Command, thread, time::Duration};
+
+use super::{GPU, HANDLER_FAILED, RPC, config, counters, device, recover, signal};
+use crate::common::{Berth, INCREMENT, RPC_INCREMENT, command, fails, request, write_config};
+
+/// The driver exports such dma-bufs; empty: those that a CPU maps.
+fn driver(dma_buf: &'static str) -> impl FnOnce(&mut Command) {
+    move |command| {
+        command.env("LD_LIBRARY_PATH", berth_cuda_soft::folder().unwrap()).env("CUDA_SOFT_DMA_BUF", dma_buf);
+    }
+}
+
+fn text(memory: &str, more: &str, functions: &str) -> String {
+    let rpc = format!("{RPC}memory = \"{memory}\"\n{more}");
+    config(&rpc, functions).replace("device = \"soft\"", "device = \"auto\"")
+}
+
+#[test]
+fn requests_there_are_answered_like_others() {
+    for (memory, blocks) in [("vram", 1), ("auto", 4)] {
+        let text = text(memory, "", INCREMENT).replace("limit_ms", &format!("limit_ms = 1000\nblocks = {blocks}\n#"));
+        let berth = Berth::start_as(&text, driver(""));
+        assert_eq!(berth.ready["gpus"][0]["memory"], "vram");
+        let client = berth.client("a");
+        let args = |id: u32| (0..id % 100).map(|at| (at * 7 + id) as u8).collect::<Vec<_>>();
+        let (mut sent, mut taken) = (0, 0);
+        while taken < 2000 {
+            while sent < 2000 && sent < taken + 32 {
+                client.send(&request(RPC_INCREMENT, &args(sent), sent, sent.into()));
+                sent += 1;
+            }
+            let answer = client.response();
+            let wanted: Vec<_> = args(taken).iter().map(|byte| byte.wrapping_add(1)).collect();
+            assert_eq!((answer.request_id, answer.status, answer.result), (taken, 0, wanted));
+            taken += 1;
+        }
+        let stopped = berth.stop();
+        assert_eq!(stopped.sum("a", "service", "answered"), 2000);
+        assert_eq!(counters(&stopped), [0; 3]);
+    }
+}
+
+#[test]
+fn a_killed_worker_costs_what_it_had_and_no_slot() {
+    let berth = Berth::start_as(&text("vram", "slots = 8\n", INCREMENT), driver(""));
+    let client = berth.client("a");
+    let mut id = 0;
+    for delay in [0, 1, 3] {
+        let pid = worker_now(&berth);
+        let killer = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(delay));
+            signal(pid, "-KILL");
+        });
+        // Every request has one answer, whoever gives it.
+        for _ in 0..50 {
+            (0..8).for_each(|ahead| client.send(&request(RPC_INCREMENT, &[7], id + ahead, 0)));
+            for _ in 0..8 {
+                let answer = client.response();
+                let is_right = (answer.status, &answer.result[..]) == (0, &[8]) || answer.status == HANDLER_FAILED;
+                assert!(answer.request_id == id && is_right, "{answer:?}");
+                id += 1;
+            }
+        }
+        killer.join().unwrap();
+        recover(&client);
+    }
+    let stopped = berth.stop();
+    assert!(stopped.status.success(), "{}", stopped.stderr);
+    assert_eq!(counters(&stopped), [3, 0, 0]);
+}
+
+/// The worker that runs now: the only child, of whichever thread.
+fn worker_now(berth: &Berth) -> u32 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", berth.pid())).unwrap().flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    children.collect::<String>().trim().parse().unwrap()
+}
+
+#[test]
+fn what_no_cpu_can_map_is_told_and_replaced_only_where_that_is_asked_for() {
+    for (dma_buf, why) in [
+        (
+            "none",
+            "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801): operation not supported; dma-bufs need the open \
+             kernel modules of NVIDIA's driver",
+        ),
+        ("device", "a CPU cannot map its dma-buf: "),
+        ("stale", "what the GPU writes does not reach a CPU that maps its dma-buf"),
+    ] {
+        let (_folder, config) = write_config(&text("vram", "", INCREMENT), &[]);
+        let mut command = command(&config);
+        driver(dma_buf)(&mut command);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let wanted = format!("gpu gpu0, memory = \"vram\": {why}");
+        assert!(!output.status.success() && output.stdout.is_empty() && said.contains(&wanted), "{said}");
+
+        let berth = Berth::start_as(&text("auto", "", INCREMENT), driver(dma_buf));
+        assert_eq!(berth.ready["gpus"][0]["memory"], "pinned");
+        assert_eq!(berth.client("a").call(RPC_INCREMENT, &[1]).result, [2]);
+        let stopped = berth.stop();
+        let told = format!("gpu gpu0: requests lie in memory of the host, which it reads: {why}");
+        assert!(stopped.stderr.contains(&told), "{}", stopped.stderr);
+    }
+}
+
+#[test]
+fn graphs_and_the_gpu_in_software_have_requests_in_memory_of_the_host() {
+    let graph = device("reverse_graph", "mode = \"graph\"");
+    let soft = config(&format!("{RPC}memory = \"vram\""), INCREMENT);
+    assert!(soft.contains(GPU));
+    for (text, wanted) in [
+        (soft, "port[0].rpc.memory: the GPU in software has no memory but the host's; write \"pinned\" or \"auto\""),
+        (text("vram", "", &graph), "a graph's are in memory of the host; write memory = \"pinned\" there"),
+    ] {
+        let (status, stderr) = fails(&text);
+        assert!(status == Some(2) && stderr.contains(wanted), "{wanted}: {stderr}");
+    }
+    let berth = Berth::start_as(&text("auto", "", &graph), driver(""));
+    assert_eq!(berth.ready["gpus"][0]["memory"], "pinned");
+}

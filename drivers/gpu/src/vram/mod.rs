@@ -1,0 +1,165 @@
+//! Memory of a GPU that the CPU writes: a worker allocates it, and this process maps its dma-buf. The allocation lives as long as
+//! the handle that is kept here, and workers that come and go import it.
+//!
+//! Not every driver lets a CPU map a dma-buf. So both sides look whether bytes arrive, before anything relies on it.
+
+pub(crate) mod process;
+
+use std::{
+    io::{self, BufRead as _, BufReader, IoSliceMut, Write as _},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
+    ptr::{self, NonNull},
+    time::Duration,
+};
+
+use berth_memory::{Memory, flush_stores};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use serde::{Deserialize, Serialize};
+
+use crate::{child, choice::Choice, control::line, gpu::GpuError};
+
+/// How long a worker may take for each answer: a driver that starts takes a second or two.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// What the worker writes to the begin and the end of the memory, and what it finds there once this process has answered.
+const MARKS: [[u8; 16]; 2] = [*b"seen by the CPU?", *b"seen by the GPU?"];
+
+/// What a worker is to allocate.
+#[derive(Debug, Serialize, Deserialize)]
+struct Asked {
+    device: Choice,
+    bytes: usize,
+}
+
+/// What it answers: how many bytes it has allocated, with handle and dma-buf beside it; then that it has seen what this process
+/// wrote, and that all is zero.
+type Answer<T> = Result<T, String>;
+
+/// Memory of a GPU, mapped by this process for writing. Reads of it are slow: each is a round trip to the card.
+#[derive(Debug)]
+pub struct Vram {
+    handle: OwnedFd,
+    base: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the mapping is owned, and only ever handed out as a pointer.
+unsafe impl Send for Vram {}
+// SAFETY: as above.
+unsafe impl Sync for Vram {}
+
+// SAFETY: mapped, readable and writable until drop, at an address that stays; initialised by the worker.
+unsafe impl Memory for Vram {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl AsFd for Vram {
+    /// What workers import.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+impl Vram {
+    /// Has the worker at this path allocate at least so many bytes of the device, zeroed, and maps them.
+    ///
+    /// # Errors
+    /// [`GpuError::Refused`]: there is no such device, its driver exports no memory, or a CPU cannot map it.
+    pub fn allocate(worker: &Path, device: &Choice, bytes: usize) -> Result<Self, GpuError> {
+        let ended = |what| GpuError::Worker { what, worker: worker.to_owned() };
+        let (mut ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(ANSWER))?;
+        let mut child = {
+            let mut command = child::worker(worker, device, Vec::new());
+            command.arg("vram").stdin(OwnedFd::from(theirs)).spawn()?
+        };
+        let made = (|| {
+            ours.write_all(&line(&Asked { device: device.clone(), bytes }))?;
+            let (answer, mut files) = received(&ours)?;
+            let size: Answer<usize> = serde_json::from_slice(&answer).map_err(|_| ended("ended before it answered"))?;
+            let size = size.map_err(GpuError::Refused)?;
+            let (Some(dma_buf), Some(handle)) = (files.pop(), files.pop()) else { return Err(ended("sent no memory")) };
+            let base = map(&dma_buf, size).map_err(|e| refused(format!("a CPU cannot map its dma-buf: {e}")))?;
+            let vram = Self { handle, base, size };
+            let ends = [0, size - MARKS[0].len()];
+            if !ends.iter().all(|at| vram.holds(*at, &MARKS[0])) {
+                return Err(refused("what the GPU writes does not reach a CPU that maps its dma-buf"));
+            }
+            for at in ends {
+                vram.write_at(at, &MARKS[1]);
+            }
+            flush_stores();
+            ours.write_all(b"\n")?;
+            let mut answer = Vec::new();
+            BufReader::new(&ours).read_until(b'\n', &mut answer)?;
+            let seen: Answer<()> = serde_json::from_slice(&answer).map_err(|_| ended("ended before it had looked"))?;
+            seen.map_err(GpuError::Refused)?;
+            let is_zero = ends.iter().all(|at| vram.holds(*at, &[0; MARKS[0].len()]));
+            if is_zero { Ok(vram) } else { Err(refused("memory that the GPU has zeroed is not zero to a CPU")) }
+        })();
+        // One that has done its work has ended by now.
+        let _ = child.kill();
+        child.wait()?;
+        made
+    }
+
+    fn holds(&self, at: usize, wanted: &[u8]) -> bool {
+        let mut found = vec![0; wanted.len()];
+        self.read_at(at, &mut found);
+        found == wanted
+    }
+}
+
+fn refused(why: impl Into<String>) -> GpuError {
+    GpuError::Refused(why.into())
+}
+
+/// A line, and the descriptors that came with it.
+fn received(from: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let (mut said, mut files) = (Vec::new(), Vec::new());
+    while said.last() != Some(&b'\n') {
+        let (mut bytes, mut space) = ([0; 4096], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))]);
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let got = recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(more) = message {
+                files.extend(more);
+            }
+        }
+        // A worker of ours says no more than a line.
+        if got.bytes == 0 || said.len() > bytes.len() {
+            break;
+        }
+        said.extend(&bytes[..got.bytes]);
+    }
+    Ok((said, files))
+}
+
+fn map(dma_buf: &OwnedFd, size: usize) -> io::Result<NonNull<u8>> {
+    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: at a place of the kernel's choice: no memory that exists is touched.
+    let base = unsafe { libc::mmap(ptr::null_mut(), size, rights, flags, dma_buf.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
+
+impl Drop for Vram {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `allocate`.
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
+        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
+    }
+}
