@@ -99,7 +99,8 @@ pub(crate) fn tasklets() -> Result<()> {
 pub(crate) fn test() -> Result<()> {
     packages(&FOR_TEST.concat())?;
     wasm_target()?;
-    fabric().map(drop)
+    fabric()?;
+    nvidia().map(drop)
 }
 
 /// Installs what `lab` needs beside its sysroot.
@@ -116,7 +117,8 @@ pub(crate) fn package() -> Result<()> {
 pub(crate) fn all() -> Result<()> {
     packages(&FOR_BENCH.concat())?;
     wasm_target()?;
-    fabric().map(drop)
+    fabric()?;
+    nvidia().map(drop)
 }
 
 /// Installs what tasklets in Rust are built with, unless the tool chain has it.
@@ -192,6 +194,11 @@ pub(crate) fn ldpc() -> Result<PathBuf> {
 /// A Python with what the independent fabricBIOS client of the tests stands on; Debian 12 has no aioquic.
 fn fabric() -> Result<PathBuf> {
     venv("fabric-venv", &["aioquic==1.7.2", "cryptography==50.0.2"])
+}
+
+/// NVIDIA's assembler and linker of PTX, which need no GPU.
+fn nvidia() -> Result<PathBuf> {
+    venv("nvidia-venv", &["nvidia-cuda-nvcc-cu12==12.9.86", "nvidia-nvjitlink-cu12==12.9.86"])
 }
 
 /// A Python with these packages, made once under `target/`.

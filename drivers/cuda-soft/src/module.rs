@@ -8,7 +8,10 @@ use std::{
 use berth_gpu::{Device as _, DeviceError};
 use berth_ptx::binary::{Entry, entries};
 
-use crate::state::{Handle, INVALID_VALUE, export, idle, put, within};
+use crate::{
+    linker,
+    state::{Handle, INVALID_VALUE, export, idle, put, within},
+};
 
 const NO_BINARY: c_int = 209;
 const INVALID_PTX: c_int = 218;
@@ -146,11 +149,21 @@ export! {
     }
 
     fn cuLinkComplete(linker: Handle, cubin: *mut *mut c_void, size: *mut usize) {
+        let mut texts = Vec::new();
+        within(|gpu| {
+            texts.clone_from(&gpu.linkers.get(linker)?.texts);
+            Ok(())
+        })?;
+        // It asks this library for GPUs.
+        let refused = linker::refused(&texts);
         idle(|gpu| {
             let made = gpu.linkers.get(linker)?;
             let texts: Vec<_> = made.texts.iter().map(String::as_str).collect();
             let program = gpu.soft.load(&texts).map_err(|e| made.refuse(&e))?;
             gpu.soft.unload(program);
+            if let Some(why) = refused {
+                return Err(made.refuse(&DeviceError::new(INVALID_PTX, why)));
+            }
             made.cubin = packed(&made.texts);
             // SAFETY: the caller's places.
             unsafe {

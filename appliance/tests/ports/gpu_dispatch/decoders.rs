@@ -132,6 +132,22 @@ fn corrections(decoder: u64, size: u64, reset: u8) -> Vec<u8> {
 }
 
 #[test]
+fn nvidias_linker_takes_what_is_made_of_decoders() {
+    let bicycle = decoder("bicycle", "bicycle_72.dem", "\"relay_bp\"");
+    let function = "[[function]]\nname = \"qec_decode\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"bicycle\"\n";
+    let text = (server() + &bicycle + function).replace("device = \"soft\"", "device = \"auto\"");
+    // What `cargo xtask setup` fetches.
+    let python = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/nvidia-venv/lib")).unwrap().flatten();
+    let linker = python.map(|version| version.path().join("site-packages/nvidia/nvjitlink/lib")).next().unwrap();
+    let folders = std::env::join_paths([berth_cuda_soft::folder().unwrap(), linker]).unwrap();
+    let berth = Berth::start_fully(&text, &[("map.txt", &map())], |command| {
+        command.env("LD_LIBRARY_PATH", folders).env("CUDA_SOFT_NVJITLINK", "1");
+    });
+    let client = berth.client("a");
+    assert_eq!(client.call(RESET_DECODER, &0_u64.to_le_bytes()).status, 0);
+}
+
+#[test]
 fn sessions_of_the_decoding_server_are_those_of_cpus() {
     let berth = Berth::start_with(&server(), &[("map.txt", &map())]);
     let (gpu, cpu) = (berth.client("a"), berth.client("b"));

@@ -5,6 +5,7 @@
 mod common;
 mod driver;
 mod escape;
+mod nvidia;
 mod session;
 mod vram;
 
