@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    bench,
+    bench::{self, DRIVER},
     bridge::{self, LIBRARY},
     build::{self, DRIVERS},
     setup,
@@ -36,19 +36,23 @@ const BUILT: &[&str] = &[
     "target/release/berth-gpu-worker",
     LIBRARY,
     "target/release/examples/ring_to_ring",
+    "target/release/examples/ring_decodes",
+    "target/release/examples/gpu_lease_bench",
     "target/release/examples/predict",
 ];
-const EXAMPLES: [&str; 2] = ["ring_to_ring", "predict"];
+const EXAMPLES: [&str; 4] = ["ring_to_ring", "ring_decodes", "gpu_lease_bench", "predict"];
 /// Test programs, in the order of their names.
 const TESTS: &[&str] =
     &["dataplane/ptx golden", "dataplane/ptx kernels", "dataplane/ptx together", "drivers/gpu dispatch"];
-/// The driver in software, which the last one of them loads from where it lies itself.
-const DRIVER: &str = "libberth_cuda_soft.so";
 /// Where they lie.
 const PROGRAMS: &str = "target/release/tests";
-/// Programs in C that lie there too, and their sources: a host of the bridge, and a ring that is none of ours.
-const IN_C: [(&str, &str); 2] =
-    [("bridge_host", "drivers/bridge/tests/host.c"), ("producer", "drivers/bridge/tests/cuda/producer.c")];
+/// Programs in C that lie there too, and their sources: a host of the bridge, a ring that is none of ours, and the baselines.
+const IN_C: [(&str, &str); 3] = [
+    ("bridge_host", "drivers/bridge/tests/host.c"),
+    ("producer", "drivers/bridge/tests/cuda/producer.c"),
+    (BARE, "perf/baselines/cuda_bare.c"),
+];
+const BARE: &str = "cuda_bare";
 /// Tests that make anew what is committed, with compilers and sources.
 const AT_HOME: &[&str] = &[
     "the_texts_are_what_clang_makes_of_the_sources",
@@ -58,7 +62,11 @@ const AT_HOME: &[&str] = &[
 /// Folders, and how the names in them begin or end.
 const DATA: &[(&str, &str)] = &[
     ("config/decoders", "surface_d5.dem"),
+    ("config/decoders", "surface_d7.dem"),
     ("perf/data", "surface_d5_p1e-3"),
+    ("perf/data", "surface_d7_p1e-3"),
+    ("perf/data", "bicycle_72_p12e-3"),
+    (BASELINES, "cuda_bare.ptx"),
     ("dataplane/ptx/tests/kernels", ".ptx"),
     ("drivers/gpu/kernels", ".ptx"),
     (FOREIGN, "dispatcher."),
@@ -66,7 +74,9 @@ const DATA: &[(&str, &str)] = &[
 /// The dispatcher that is none of ours, its source and its text.
 const FOREIGN: &str = "drivers/bridge/tests/cuda";
 /// Folders of texts that are checked.
-const TEXTS: &[&str] = &["dataplane/ptx/tests/kernels", "drivers/gpu/kernels", FOREIGN];
+const TEXTS: &[&str] = &["dataplane/ptx/tests/kernels", "drivers/gpu/kernels", FOREIGN, BASELINES];
+/// The baselines.
+const BASELINES: &str = "perf/baselines";
 
 const RUN: &str = r#"#!/bin/sh
 # Tests and measures what Berth has of GPUs: run.sh OUT writes two files to the folder OUT and prints a table last. It takes
@@ -106,7 +116,7 @@ pub(crate) fn make() -> Result<()> {
     copy(&Path::new("target/release/deps").join(DRIVER), &programs.join(DRIVER))?;
     let in_c = IN_C.map(|(name, source)| (folder.join(programs).join(name), source));
     for (program, source) in &in_c {
-        run(cmd("cc", ["-O2", "-pthread", "-o"]).arg(program).args([source, "-ldl"]))?;
+        compile(program, source)?;
     }
     for (from, part) in DATA {
         for entry in fs::read_dir(from)? {
@@ -132,6 +142,20 @@ pub(crate) fn make() -> Result<()> {
     ensure!(size <= MOST, "{FOLDER} has {size} bytes, more than {MOST}");
     println!("{FOLDER}: {:.1} MB, {FOLDER}/run.sh OUT runs it", size as f64 / 1e6);
     Ok(())
+}
+
+fn compile(program: &Path, source: &str) -> Result<()> {
+    run(cmd("cc", ["-O2", "-pthread", "-o"]).arg(program).args([source, "-ldl"]))
+}
+
+/// The program of the baselines on a GPU: the folder's, or else a new one.
+pub(crate) fn bare() -> Result<String> {
+    if sh::bundle().is_some() {
+        return Ok(format!("{PROGRAMS}/{BARE}"));
+    }
+    let program = format!("{}/{BARE}", bench::OUT);
+    compile(Path::new(&program), "perf/baselines/cuda_bare.c")?;
+    Ok(program)
 }
 
 /// The file of a test program in the folder.
@@ -178,6 +202,8 @@ pub(crate) fn run_all(out: &str) -> Result<()> {
     outcomes.extend(tests(&folder)?);
     outcomes.extend(bridges()?);
     outcomes.extend(foreign(&folder, Path::new(out))?);
+    let soft = folder.join(PROGRAMS).join("cuda-soft");
+    outcomes.push(outcome("each bench of a GPU, over its driver in software".into(), &mut bench::rows_over(&soft)?)?);
     let told: Vec<_> = outcomes.iter().map(|outcome| format!("== {}\n{}\n", outcome.what, outcome.told)).collect();
     fs::write(Path::new(out).join("tests.txt"), told.concat())?;
     let table = bench::gpu_table();

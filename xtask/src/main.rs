@@ -33,7 +33,7 @@ cargo xtask bench lease    the same for leases
 cargo xtask bench rdma     the same for RDMA, libfabric and RoCE in software
 cargo xtask bench nvme     the same for NVMe/TCP; host, guest: a part of it
 cargo xtask bench wasm     the same for tasklets and messages to ring kernels; tasklets, messages: a part of it
-cargo xtask bench gpu      the GPU in software: instructions, round trips, decodes, a worker that is killed
+cargo xtask bench gpu      the GPU in software, and NVIDIA's beside bare kernels; quick: whether the rows of these run
 cargo xtask bench qec      decoders beside PyMatching and relay-bp, on the same shots; quick: whether all of it runs
 cargo xtask bench hip      calls of HIP Remote on the GPU in software, against C and iperf3
 cargo xtask bench knobs    what the knobs of docs/tune.md do on this host
@@ -53,6 +53,9 @@ fn main() -> Result<()> {
         ["bench", "wasm"] => bench::wasm(None),
         ["bench", "wasm", part @ ("tasklets" | "messages")] => bench::wasm(Some(part)),
         ["bench", "gpu"] => bench::gpu(),
+        ["bench", "gpu", "quick"] => bench::gpu_quick(),
+        // What `bench gpu quick` and `gpu run` start with a driver in software.
+        ["gpu", "rows"] => bench::gpu_rows(),
         ["bench", "qec"] => bench::qec(false),
         ["bench", "qec", "quick"] => bench::qec(true),
         ["bench", "hip"] => bench::hip(),

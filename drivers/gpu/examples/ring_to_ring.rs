@@ -1,79 +1,74 @@
-//! How long `rpc_increment` of 32 bytes takes on the software device, from the request in a ring to its answer there:
-//! `cargo run --release -p berth-gpu --example ring_to_ring` prints a line of JSON for one at a time, in microseconds, and
-//! one for as many as there are slots. Hiccups are times that its own loop did not run for over 100 us.
+//! How long a function of 32 bytes takes on a GPU, from the request in a ring to its answer there:
+//! `cargo run --release -p berth-gpu --example ring_to_ring -- DEVICE MODE COUNT BLOCKS`.
+//!
+//! DEVICE is `soft`, `auto`, or what else `[[gpu]]` takes. MODE is `one`: `rpc_increment`, one at a time; `graph`: a kernel that is
+//! launched for each request, one at a time; or `open`: `rpc_increment`, as many at a time as there are slots. Prints a line of JSON:
+//! percentiles in microseconds, or answers a second. Every answer is compared. Hiccups are times that its own loop did not run for over
+//! 100 us.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+mod measure;
 
-use std::time::{Duration, Instant};
+use std::{env, time::Instant};
 
-use berth_gpu::Functions;
+use berth_gpu::{Function, Functions};
 use berth_port::Nanos;
-use common::{On, Rig, WORKER, increment};
-use serde_json::json;
+use measure::{HEADER, Loop, Rig, be_worker, increment, merged, module, percentiles, serve, symbol};
+use serde_json::{Value, json};
 
 const ID: u32 = 0x191B_6322;
 const SLOTS: u32 = 64;
-const COUNT: u32 = 30_000;
-/// Of as many as there are slots.
-const ROUNDS: usize = 5;
-
-/// Counts the times that nobody looked for over 100 us.
-struct Loop {
-    last: Instant,
-    hiccups: u32,
-}
-
-impl Loop {
-    fn new() -> Self {
-        Self { last: Instant::now(), hiccups: 0 }
-    }
-
-    fn turn(&mut self) {
-        let now = Instant::now();
-        self.hiccups += u32::from(now - self.last > Duration::from_micros(100));
-        self.last = now;
-    }
-}
+const LEN: usize = 32;
 
 fn main() {
-    if std::env::var_os(WORKER).is_some() {
-        berth_gpu::worker::main();
-    }
-    let mut rig = Rig::new(On::Soft, 0, SLOTS, 256, 1);
-    assert_eq!(rig.load(&Functions { all: vec![increment(ID)], modules: vec![], lost: false }), "loaded");
-    let args = [7; 32];
-    let mut times = Vec::new();
-    let mut turns = Loop::new();
-    for id in 0..COUNT {
+    be_worker();
+    let arguments: Vec<_> = env::args().skip(1).collect();
+    let [device, mode, count, blocks] = &arguments[..] else { panic!("DEVICE MODE COUNT BLOCKS") };
+    let (count, blocks) = (count.parse().expect("COUNT"), blocks.parse().expect("BLOCKS"));
+    let args: [u8; LEN] = std::array::from_fn(|at| at as u8);
+    let (functions, wanted) = if mode == "graph" {
+        let backwards = Function { graph: true, ..symbol(ID, "reverse_graph", true) };
+        let text = module(include_str!("../kernels/example.ptx"));
+        (Functions { all: vec![backwards], modules: vec![text], lost: false }, args.map(|byte| LEN as u8 - 1 - byte))
+    } else {
+        (Functions { all: vec![increment(ID)], modules: vec![], lost: false }, args.map(|byte| byte + 1))
+    };
+    let mut rig = serve(device, [SLOTS, blocks], 256, &functions).unwrap_or_else(|why| panic!("{device}: {why}"));
+    let measured = match &**mode {
+        "one" | "graph" => one(&mut rig, args, wanted, count),
+        "open" => open(&mut rig, args, wanted, count),
+        other => panic!("{other} is no MODE"),
+    };
+    let told = json!({ "mode": mode, "kind": rig.opened["kind"], "device": rig.opened["device"], "count": count });
+    println!("{}", merged(told, measured));
+}
+
+fn one(rig: &mut Rig, args: [u8; LEN], wanted: [u8; LEN], count: u32) -> Value {
+    let (mut times, mut turns) = (Vec::new(), Loop::new());
+    for id in 0..count {
         let began = Instant::now();
         rig.push(ID, id, &args);
         let mut found = false;
         while !found {
             turns.turn();
             rig.producer.tell_time(Nanos(1));
-            found = rig.producer.collect(1, |_, answer| assert_eq!(answer.unwrap()[24..56], [8; 32])) == 1;
+            let right = |_, answer: Result<&[u8], _>| assert_eq!(answer.unwrap()[HEADER..][..LEN], wanted);
+            found = rig.producer.collect(1, right) == 1;
         }
         times.push(began.elapsed());
     }
-    times.sort_unstable();
-    let at = |share: f64| times[(times.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
-    let (p50, p99, p99_9) = (at(0.5), at(0.99), at(0.999));
-    println!("{}", json!({ "count": COUNT, "p50": p50, "p99": p99, "p99_9": p99_9, "hiccups": turns.hiccups }));
+    merged(percentiles(times), json!({ "hiccups": turns.hiccups }))
+}
 
-    let (mut turns, mut rates) = (Loop::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let (began, mut sent, mut taken) = (Instant::now(), 0, 0);
-        while taken < COUNT {
-            turns.turn();
-            if sent < COUNT && rig.producer.can_push() {
-                rig.push(ID, sent, &args);
-                sent += 1;
-            }
-            let right = |_, answer: Result<&[u8], _>| assert_eq!(answer.unwrap()[24..56], [8; 32]);
-            taken += rig.producer.collect(SLOTS as usize, right) as u32;
+fn open(rig: &mut Rig, args: [u8; LEN], wanted: [u8; LEN], count: u32) -> Value {
+    let (mut turns, began, mut sent, mut taken) = (Loop::new(), Instant::now(), 0, 0);
+    while taken < count {
+        turns.turn();
+        if sent < count && rig.producer.can_push() {
+            rig.push(ID, sent, &args);
+            sent += 1;
         }
-        rates.push(f64::from(COUNT) / began.elapsed().as_secs_f64());
+        let right = |_, answer: Result<&[u8], _>| assert_eq!(answer.unwrap()[HEADER..][..LEN], wanted);
+        taken += rig.producer.collect(SLOTS as usize, right) as u32;
     }
-    println!("{}", json!({ "count": COUNT as usize * ROUNDS, "per_s": rates, "hiccups": turns.hiccups }));
+    json!({ "per_s": f64::from(count) / began.elapsed().as_secs_f64(), "hiccups": turns.hiccups })
 }

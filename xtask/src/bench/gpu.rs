@@ -1,57 +1,166 @@
-//! The GPU in software: `cargo xtask bench gpu`. Rows of a GPU are for a machine that has one.
+//! `cargo xtask bench gpu`: the GPU in software, and one of NVIDIA's where there is one, in turns with what knows nothing of Berth.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    net::UdpSocket,
-    thread::available_parallelism,
-    time::{Duration, Instant},
-};
+mod card;
+mod sides;
+mod soft;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use std::{fmt::Write as _, fs, path::Path, process::Command};
 
-use super::{
-    in_turn, median,
-    network::{CLIENT_CPU, OUT, SERVER_CPU},
-    programs::{lines, number},
-};
+use anyhow::{Context, Result, ensure};
+
+pub(super) use card::Card;
+
+use super::{Reach, in_turn, median, network::OUT};
 use crate::{
     build,
-    sh::{self, BERTH, cmd, output, run},
+    sh::{self, cmd, run},
 };
 
-/// Turns of each side.
-const TURNS: usize = 5;
-/// Times that a worker is killed.
-const KILLS: usize = 7;
-/// Seconds of each turn over UDP.
-const SECONDS: &str = "2";
+/// How much is measured.
+struct Scale {
+    /// Turns of each side.
+    turns: usize,
+    /// Round trips of a ring or of a kernel; answers of a full ring.
+    trips: &'static str,
+    answers: &'static str,
+    /// Launches, copies, and what tenants ask for.
+    calls: &'static str,
+    /// Seconds of each turn over UDP, and before it.
+    udp: [&'static str; 2],
+    /// Shots one at a time; how many at once, and for how many milliseconds; turns of decoders.
+    shots: &'static str,
+    many: [&'static str; 2],
+    decoders: usize,
+    /// Times that a worker is killed.
+    kills: usize,
+}
 
-/// What nobody measures on a GPU yet.
-const UNMEASURED: [&str; 4] = [
-    "on a GPU: rpc_increment 32 B, ring to ring, pinned, 1 block",
-    "on a GPU: open throughput, 64 slots, 1 and 8 blocks",
-    "on a GPU: mode = \"graph\", 32 B",
-    "on a GPU: relay_bp, 4096 at once",
-];
+/// On a GPU in hardware.
+const ON_CARD: Scale = Scale {
+    turns: 5,
+    trips: "50000",
+    answers: "300000",
+    calls: "2000",
+    udp: ["1", "0.3"],
+    shots: "2000",
+    many: ["4096", "1000"],
+    decoders: 3,
+    kills: 7,
+};
 
-const UDP: &str = "rpc_increment 32 B, udp, dispatch gpu, RTT";
-const RELAY: &str = "relay_bp, surface code d = 5 with events, one relay, one shot at a time, udp, RTT";
-const KILLED: &str = "worker killed, to the first answer";
+/// On the one in software.
+const IN_SOFTWARE: Scale = Scale { trips: "30000", answers: "30000", udp: ["2", "0.3"], shots: "1000", ..ON_CARD };
 
-/// A line of the table: percentiles in `unit`, of so many samples; what it is beside; and how it is judged.
+/// Whether everything runs; its figures mean nothing.
+const QUICK: Scale = Scale {
+    turns: 1,
+    trips: "20",
+    answers: "200",
+    calls: "20",
+    udp: ["0.3", "0"],
+    shots: "2",
+    many: ["4", "1"],
+    decoders: 1,
+    kills: 1,
+};
+
+/// A row of the table that is not measured yet.
+struct Case {
+    name: &'static str,
+    measure: fn(&'static str, &Scale) -> Result<Line>,
+}
+
+/// A row of the table: percentiles in `unit`, of so many samples; what it is beside; and how it is judged.
 struct Line {
     case: &'static str,
     unit: &'static str,
+    figures: Figures,
+    beside: String,
+    reach: String,
+    met: Option<bool>,
+}
+
+/// What was measured.
+#[derive(Clone, Copy)]
+struct Figures {
     /// The median, and the 99th and 99.9th percentiles; NaN where there are too few samples.
     at: [f64; 3],
     count: u64,
     /// Times that the measuring loop did not run for over 100 us; `None` where nobody looked.
     hiccups: Option<u64>,
-    beside: String,
-    reach: &'static str,
-    met: Option<bool>,
+}
+
+/// What a row is beside.
+struct Beside {
+    name: &'static str,
+    unit: &'static str,
+    reach: Reach,
+}
+
+impl Figures {
+    /// A figure alone.
+    fn one(figure: f64, count: u64, hiccups: Option<u64>) -> Self {
+        Self { at: [figure, f64::NAN, f64::NAN], count, hiccups }
+    }
+
+    /// The medians of all.
+    fn of(all: &[Self]) -> Self {
+        let hiccups = all.iter().map(|one| one.hiccups).sum();
+        let at = [0, 1, 2].map(|at| median(all.iter().map(|one| one.at[at])));
+        Self { at, count: all.iter().map(|one| one.count).sum(), hiccups }
+    }
+
+    /// In another unit.
+    fn map(self, f: impl Fn(f64) -> f64) -> Self {
+        Self { at: self.at.map(f), ..self }
+    }
+
+    /// One after the other, as far as percentiles add up.
+    fn plus(self, other: Self) -> Self {
+        Self { at: [0, 1, 2].map(|at| self.at[at] + other.at[at]), ..self }
+    }
+}
+
+/// Turns of ours and of what it is beside.
+fn contest(
+    case: &'static str,
+    beside: Beside,
+    turns: usize,
+    ours: impl Fn() -> Result<Figures>,
+    theirs: impl Fn() -> Result<Figures>,
+) -> Result<Line> {
+    let pairs = (0..turns).map(|turn| in_turn(turn, &ours, &theirs)).collect::<Result<Vec<_>>>()?;
+    Ok(judged(case, beside, &pairs))
+}
+
+/// Ours and theirs of each turn. The ratio is the median of those of neighbours.
+fn judged(case: &'static str, beside: Beside, pairs: &[(Figures, Figures)]) -> Line {
+    let Beside { name, unit, reach } = beside;
+    let all = |side: fn(&(Figures, Figures)) -> Figures| Figures::of(&pairs.iter().map(side).collect::<Vec<_>>());
+    let (figures, theirs) = (all(|pair| pair.0), all(|pair| pair.1));
+    let over = |f: fn(f64, f64) -> f64| median(pairs.iter().map(|pair| f(pair.0.at[0], pair.1.at[0])));
+    let (ratio, added) = (over(|ours, theirs| ours / theirs), over(|ours, theirs| ours - theirs));
+    let [p50, p99, _] = theirs.at.map(|figure| said(figure, unit));
+    let mut text = format!("{name} {p50}");
+    if !p99.is_empty() {
+        let _ = write!(text, ", p99 {p99}");
+    }
+    let _ = write!(text, ": {ratio:.2}x");
+    let (reach, met) = match reach {
+        Reach::AtMost(most) => (format!("<= {most:.2}x"), Some(ratio <= most)),
+        Reach::AtLeast(least) => (format!(">= {least:.2}x"), Some(ratio >= least)),
+        Reach::Added(most) => {
+            let _ = write!(text, ", {added:.1} {unit} added");
+            (format!("< {most} {unit} added"), Some(added < most))
+        }
+        Reach::Other(reach, met) => (reach, Some(met)),
+        Reach::Capacity(..) | Reach::Printed => ("printed".into(), None),
+    };
+    Line { case, unit, figures, beside: text, reach, met }
+}
+
+fn said(figure: f64, unit: &str) -> String {
+    if figure.is_nan() { String::new() } else { format!("{figure:.1} {unit}") }
 }
 
 pub(super) fn run_all() -> Result<()> {
@@ -65,41 +174,33 @@ pub(super) fn run_all() -> Result<()> {
 /// Measures all and makes the table.
 pub(super) fn measured_table() -> Result<String> {
     fs::create_dir_all(OUT)?;
-    let mut all = vec![instructions()?];
-    all.extend(rings()?);
-    all.extend(udp("soft")?);
-    all.push(relay_bp("soft")?);
-    all.push(killed("soft")?);
-    let mut on_card = Vec::new();
-    if has_card()? {
-        on_card.extend(udp("auto")?.into_iter().take(1));
-        on_card.push(relay_bp("auto")?);
-        on_card.push(killed("auto")?);
-    }
-    Ok(table(&all, &on_card))
+    let measured = |cases: &[Case], scale| cases.iter().map(|case| (case.measure)(case.name, scale)).collect();
+    let soft: Vec<Line> = measured(&soft::CASES, &IN_SOFTWARE)?;
+    let card = Card::find()?;
+    let on_card = card.as_ref().map(|_| measured(&card::CASES, &ON_CARD)).transpose()?;
+    Ok(table(&soft, card.as_ref().zip(on_card.as_deref())))
 }
 
-/// Whether there is a GPU of NVIDIA's that functions run on.
-pub(super) fn has_card() -> Result<bool> {
-    fs::create_dir_all(OUT)?;
-    match sh::berth(&config("card", "auto", ON_GPU, INCREMENT)?) {
-        Ok((_server, ready)) => Ok(ready["gpus"][0]["kind"] == "cuda"),
-        Err(why) => {
-            eprintln!("no GPU: {why}");
-            Ok(false)
-        }
-    }
-}
-
-/// The lines of the GPU in software, and of a GPU, if there is one.
-fn table(all: &[Line], on_card: &[Line]) -> String {
+/// The rows of the GPU in software, and of a GPU, if there is one, by the name that its driver has for it.
+fn table(soft: &[Line], on_card: Option<(&Card, &[Line])>) -> String {
     let mut text = String::from(
         "| case, on the GPU in software | p50 | p99 | p99.9 | samples | hiccups | beside | reach | |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    let lines = all.iter().map(|line| ("", line)).chain(on_card.iter().map(|line| ("on a GPU: ", line)));
-    for (place, Line { case, unit, at, count, hiccups, beside, reach, met }) in lines {
-        let figure = |value: f64| if value.is_nan() { String::new() } else { format!("{value:.1} {unit}") };
-        let [p50, p99, p999] = at.map(figure);
+    soft.iter().for_each(|line| line.write(&mut text, ""));
+    if let Some((card, lines)) = on_card {
+        lines.iter().for_each(|line| line.write(&mut text, &format!("on {}: ", card.name)));
+    } else {
+        for case in &card::CASES {
+            let _ = writeln!(text, "| on a GPU: {} | not measured | | | | | | | |", case.name);
+        }
+    }
+    text
+}
+
+impl Line {
+    fn write(&self, text: &mut String, place: &str) {
+        let Self { case, unit, figures: Figures { at, count, hiccups }, beside, reach, met } = self;
+        let [p50, p99, p999] = at.map(|figure| said(figure, unit));
         let hiccups = hiccups.map_or_else(String::new, |hiccups| hiccups.to_string());
         let met = met.map_or("", |met| if met { "met" } else { "short" });
         let _ = writeln!(
@@ -107,201 +208,80 @@ fn table(all: &[Line], on_card: &[Line]) -> String {
             "| {place}{case} | {p50} | {p99} | {p999} | {count} | {hiccups} | {beside} | {reach} | {met} |"
         );
     }
-    let missing = [UDP, RELAY, KILLED].map(|case| format!("on a GPU: {case}"));
-    let missing = missing.into_iter().filter(|_| on_card.is_empty());
-    for case in UNMEASURED.map(str::to_owned).into_iter().chain(missing) {
-        let _ = writeln!(text, "| {case} | not measured | | | | | | | |");
+}
+
+/// Each row of a GPU once, with little of everything, over NVIDIA's driver in software: whether it has figures, which mean
+/// nothing and are not told.
+pub(super) fn quick() -> Result<()> {
+    let ring = build::example("berth-gpu", "ring_to_ring")?;
+    // It lies beside what was built for the example's tests.
+    let driver = Path::new(&ring).with_file_name("..").join("deps").join(DRIVER).canonicalize()?;
+    let folder = sh::root().join(OUT).join("cuda-soft");
+    fs::create_dir_all(&folder)?;
+    let link = folder.join("libcuda.so.1");
+    let _ = fs::remove_file(&link);
+    std::os::unix::fs::symlink(driver, link)?;
+    run(&mut rows_over(&folder)?)
+}
+
+/// The driver in software.
+pub(crate) const DRIVER: &str = "libberth_cuda_soft.so";
+
+/// Has [`each_row`] run with the driver of this folder.
+pub(crate) fn rows_over(folder: &Path) -> Result<Command> {
+    let mut rows = cmd(&std::env::current_exe()?.to_string_lossy(), ["gpu", "rows"]);
+    rows.env("LD_LIBRARY_PATH", folder);
+    Ok(rows)
+}
+
+/// What [`quick`] runs.
+pub(crate) fn each_row() -> Result<()> {
+    fs::create_dir_all(OUT)?;
+    let card = Card::find()?.context("no driver of NVIDIA's has a GPU")?;
+    for case in &card::CASES {
+        let line = (case.measure)(case.name, &QUICK)?;
+        let [figure, ..] = line.figures.at;
+        ensure!(figure.is_finite() && figure > 0.0 && line.figures.count > 0, "{} has no figure", case.name);
+        println!("{}: measured, on {}", case.name, card.name);
     }
-    text
+    Ok(())
 }
 
-/// What the interpreter does on one core.
-fn instructions() -> Result<Line> {
-    let rates = (0..TURNS).map(|_| {
-        let kernel = ["gpu", "run", "dataplane/ptx/tests/kernels/loop.ptx", "zero:1024", "50000", "--block", "256"];
-        let printed = output(&mut cmd("taskset", ["-c", SERVER_CPU, BERTH].into_iter().chain(kernel)))?;
-        let rate = printed.lines().find_map(|line| line.strip_prefix("instructions_per_s"));
-        Ok(rate.context("berth gpu run tells no rate")?.trim().parse::<f64>()? / 1e6)
-    });
-    let rates = rates.collect::<Result<Vec<_>>>()?;
-    let rate = median(rates.iter().copied());
-    Ok(Line {
-        case: "interpreter, one core, million instructions/s",
-        unit: "M/s",
-        at: [rate, f64::NAN, f64::NAN],
-        count: rates.len() as u64,
-        hiccups: None,
-        beside: String::new(),
-        reach: ">= 50 M/s",
-        met: Some(rate >= 50.0),
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// From a request in a ring to its answer there, one at a time and as many as the ring has slots.
-fn rings() -> Result<[Line; 2]> {
-    let example = build::example("berth-gpu", "ring_to_ring")?;
-    let printed = lines(&output(&mut cmd::<&str>(&example, []))?)?;
-    let [one, many] = &printed[..] else { bail!("{example} printed {printed:?}") };
-    let at = ["p50", "p99", "p99_9"].map(|key| one[key].as_f64().unwrap_or(f64::NAN));
-    let rates = many["per_s"].as_array().context("no rates")?.iter().filter_map(Value::as_f64);
-    let rate = median(rates) / 1e3;
-    let whole = |line: &Value, key: &str| line[key].as_u64().with_context(|| format!("{line} has no {key}"));
-    Ok([
-        Line {
-            case: "rpc_increment 32 B, ring to ring, one at a time",
-            unit: "us",
-            at,
-            count: whole(one, "count")?,
-            hiccups: Some(whole(one, "hiccups")?),
-            beside: String::new(),
-            reach: "p50 < 30 us",
-            met: Some(at[0] < 30.0),
-        },
-        Line {
-            case: "the same, 64 at a time, thousand answers/s",
-            unit: "k/s",
-            at: [rate, f64::NAN, f64::NAN],
-            count: whole(many, "count")?,
-            hiccups: Some(whole(many, "hiccups")?),
-            beside: String::new(),
-            reach: "printed",
-            met: None,
-        },
-    ])
-}
-
-/// A port over UDP on the server's core, with these lines in and after its `[port.rpc]`, and a GPU if `device` is not
-/// empty.
-fn config(name: &str, device: &str, rpc: &str, function: &str) -> Result<String> {
-    let gpu = if device.is_empty() {
-        String::new()
-    } else {
-        format!("[[gpu]]\nname = \"gpu0\"\ndevice = \"{device}\"\ntime_limit_ms = 10000\n")
-    };
-    let text = format!(
-        "{gpu}[[port]]\nname = \"a\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = {SERVER_CPU}\nidle = \"spin\"\n\
-         [port.rpc]\n{rpc}{function}"
-    );
-    let path = format!("{OUT}/gpu-{name}.toml");
-    fs::write(&path, text)?;
-    Ok(path)
-}
-
-const ON_GPU: &str = "dispatch = \"gpu\"\ngpu = \"gpu0\"\n";
-const INCREMENT: &str = "[[function]]\nname = \"rpc_increment\"\nhandler = \"builtin:rpc_increment\"\n";
-
-/// A case of `berth perf rpc`: percentiles in microseconds, samples, hiccups.
-fn measured(config: &str, name: &str, asked: &[&str]) -> Result<([f64; 3], u64, u64)> {
-    let (_server, ready) = sh::berth(config)?;
-    let json = format!("{OUT}/gpu-{name}.json");
-    let address = ready["ports"][0]["addr"].as_str().context("a port without an address")?;
-    let mut perf =
-        cmd(BERTH, ["perf", "rpc", "--port", "udp", "--peer", address, "--cpu", CLIENT_CPU, "--no-progress"]);
-    run(perf.args(["--json", &json]).args(asked))?;
-    let report: Value = serde_json::from_str(&fs::read_to_string(&json)?)?;
-    let case = &report["cases"][0];
-    let at = |key: &str| number(&case["latency"], key).map(|nanos| nanos / 1e3);
-    let answered = case["latency"]["n"].as_u64();
-    let hiccups = case["hiccups"]["over_100_us"].as_u64().context("no hiccups")?;
-    Ok(([at("p50")?, at("p99")?, at("p99_9")?], answered.context("no number of samples")?, hiccups))
-}
-
-/// Round trips over UDP, beside the same with a worker of ours on a CPU instead of the GPU.
-fn udp(device: &str) -> Result<[Line; 2]> {
-    let gpu = config("udp-gpu", device, ON_GPU, INCREMENT)?;
-    let ring = config("udp-ring", "", &format!("dispatch = \"ring\"\nworker_cpus = [{SERVER_CPU}]\n"), INCREMENT)?;
-    let asked = ["--payload", "32", "--duration", SECONDS, "--warmup", "0.3"];
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for turn in 0..TURNS {
-        let (one, other) = in_turn(turn, || measured(&gpu, "udp-gpu", &asked), || measured(&ring, "udp-ring", &asked))?;
-        ours.push(one);
-        theirs.push(other);
+    fn pair(ours: f64, theirs: f64) -> (Figures, Figures) {
+        (
+            Figures::one(ours, 10, Some(1)),
+            Figures { at: [theirs, 2.0 * theirs, 3.0 * theirs], count: 10, hiccups: None },
+        )
     }
-    let ratio = median(ours.iter().zip(&theirs).map(|(one, other)| one.0[0] / other.0[0]));
-    // The client, the port's core and the kernel poll at the same time.
-    let cores = available_parallelism()?.get();
-    let few = if cores < 3 { format!(", of 3 threads that poll on {cores} cores") } else { String::new() };
-    let line = |case, all: &[([f64; 3], u64, u64)], beside| Line {
-        case,
-        unit: "us",
-        at: [0, 1, 2].map(|at| median(all.iter().map(|one| one.0[at]))),
-        count: all.iter().map(|one| one.1).sum(),
-        hiccups: Some(all.iter().map(|one| one.2).sum()),
-        beside,
-        reach: "printed",
-        met: None,
-    };
-    Ok([
-        line(UDP, &ours, format!("dispatch ring: {ratio:.2}x{few}")),
-        line("rpc_increment 32 B, udp, dispatch ring, on a CPU, RTT", &theirs, String::new()),
-    ])
-}
 
-/// One shot at a time, those of the demonstration.
-fn relay_bp(device: &str) -> Result<Line> {
-    let shots = format!("{OUT}/gpu-relay");
-    let (model, from) = ("config/decoders/surface_d5.dem", "perf/data/surface_d5_p1e-3");
-    run(&mut cmd(&build::example("berth-qec", "predict")?, [model, "relay_bp", from, &shots, "1000"]))?;
-    let decoder = format!(
-        "[[decoder]]\nname = \"d\"\nalgorithm = \"relay_bp\"\nrelays = 1\nlegs = 3\niterations = 20\nmodel = \"{}\"\n\
-         [[function]]\nname = \"qec_decode\"\nhandler = \"builtin:qec_decode\"\ndecoder = \"d\"\n",
-        sh::root().join(model).display(),
-    );
-    let config = config("relay", device, ON_GPU, &decoder)?;
-    let asked = ["--function", "qec_decode", "--shots", &shots, "--count", "1000", "--warmup", "0"];
-    let (at, count, hiccups) = measured(&config, "relay", &asked)?;
-    Ok(Line {
-        case: RELAY,
-        unit: "us",
-        at,
-        count,
-        hiccups: Some(hiccups),
-        beside: String::new(),
-        reach: "printed",
-        met: None,
-    })
-}
-
-/// From the kill of a worker to the first answer after it. Each is the first that ends: rests grow from one to the next.
-fn killed(device: &str) -> Result<Line> {
-    let config = config("killed", device, ON_GPU, INCREMENT)?;
-    let mut times = Vec::new();
-    for _ in 0..KILLS {
-        let (server, ready) = sh::berth(&config)?;
-        let client = UdpSocket::bind("127.0.0.1:0")?;
-        client.connect(ready["ports"][0]["addr"].as_str().context("a port without an address")?)?;
-        client.set_read_timeout(Some(Duration::from_millis(100)))?;
-        let worker = ready["gpus"][0]["worker_pid"].as_u64().context("no worker")?;
-        ensure!(answers(&client, 0)?, "no answer");
-        let began = Instant::now();
-        run(&mut cmd("kill", ["-KILL", &worker.to_string()]))?;
-        for id in 1.. {
-            if answers(&client, id)? {
-                break;
-            }
-            ensure!(began.elapsed() < Duration::from_secs(30), "no answer after worker {worker} was killed");
-        }
-        times.push(began.elapsed().as_secs_f64() * 1e3);
-        server.terminate()?.counters()?;
+    #[test]
+    fn a_row_is_judged_by_the_median_of_the_ratios_of_neighbours() {
+        let judged = |reach| {
+            let beside = Beside { name: "theirs", unit: "us", reach };
+            judged("a case", beside, &[pair(11.0, 10.0), pair(30.0, 10.0), pair(5.0, 5.0)])
+        };
+        let line = judged(Reach::AtMost(1.1));
+        assert_eq!((line.beside.as_str(), line.reach.as_str()), ("theirs 10.0 us, p99 20.0 us: 1.10x", "<= 1.10x"));
+        assert_eq!((line.met, line.figures.count, line.figures.hiccups), (Some(true), 30, Some(3)));
+        assert_eq!(judged(Reach::AtLeast(1.2)).met, Some(false));
+        assert_eq!(judged(Reach::Added(1.0)).met, Some(false), "exactly so much");
+        assert_eq!(judged(Reach::Printed).met, None);
+        let mut text = String::new();
+        line.write(&mut text, "on X: ");
+        let cells = "| on X: a case | 11.0 us |  |  | 30 | 3 | theirs 10.0 us, p99 20.0 us: 1.10x | <= 1.10x | met |\n";
+        assert_eq!(text, cells);
     }
-    times.sort_unstable_by(f64::total_cmp);
-    Ok(Line {
-        case: KILLED,
-        unit: "ms",
-        at: [median(times.iter().copied()), f64::NAN, f64::NAN],
-        count: times.len() as u64,
-        hiccups: None,
-        beside: format!("longest: {:.0} ms", times[times.len() - 1]),
-        reach: "all < 2 s",
-        met: Some(times.iter().all(|ms| *ms < 2000.0)),
-    })
-}
 
-/// Asks once: whether the function answered, and not somebody in its place.
-fn answers(client: &UdpSocket, id: u32) -> Result<bool> {
-    let words = [0x4355_5152, 0x191B_6322, 1, id, 0, 0].map(u32::to_le_bytes).concat();
-    client.send(&[&words[..], &[7]].concat())?;
-    let mut answer = [0; 64];
-    let Ok(len) = client.recv(&mut answer) else { return Ok(false) };
-    Ok(len == 25 && answer[4..8] == [0; 4] && answer[24] == 8)
+    #[test]
+    fn without_a_gpu_each_of_its_rows_is_not_measured() {
+        let text = table(&[], None);
+        let missing = text.lines().filter(|line| line.starts_with("| on a GPU: ") && line.contains("| not measured |"));
+        assert_eq!(missing.count(), card::CASES.len());
+        let card = Card { name: "GPU in software".into() };
+        assert!(!table(&[], Some((&card, &[]))).contains("on a GPU"));
+    }
 }

@@ -121,9 +121,18 @@ pub(crate) fn gpu() -> Result<()> {
     gpu::run_all()
 }
 
+/// Each row of a GPU once, over NVIDIA's driver in software.
+pub(crate) fn gpu_quick() -> Result<()> {
+    setup::all()?;
+    build::berth()?;
+    gpu::quick()
+}
+
+pub(crate) use gpu::{DRIVER, each_row as gpu_rows, rows_over};
+
 /// Whether there is a GPU of NVIDIA's that functions run on.
 pub(crate) fn has_card() -> Result<bool> {
-    gpu::has_card()
+    Ok(gpu::Card::find()?.is_some())
 }
 
 /// What `bench gpu` prints, of what was built.

@@ -10,12 +10,17 @@
 #define FUNCTIONS(has) \
     has("cuInit", init, (unsigned flags)) \
     has("cuDeviceGet", device, (int *device, int ordinal)) \
+    has("cuDeviceGetName", name, (char *name, int len, int device)) \
+    has("cuDeviceGetPCIBusId", address, (char *address, int len, int device)) \
     has("cuDevicePrimaryCtxRetain", retain, (void **context, int device)) \
     has("cuDevicePrimaryCtxRelease_v2", release, (int device)) \
     has("cuCtxSetCurrent", set_current, (void *context)) \
     has("cuMemHostAlloc", host_alloc, (void **host, size_t size, unsigned flags)) \
     has("cuMemFreeHost", host_free, (void *host)) \
     has("cuMemHostGetDevicePointer_v2", device_pointer, (uint64_t *device, void *host, unsigned flags)) \
+    has("cuMemAlloc_v2", alloc, (uint64_t *device, size_t size)) \
+    has("cuMemcpyHtoDAsync_v2", copy_in, (uint64_t device, const void *host, size_t size, void *stream)) \
+    has("cuMemcpyDtoHAsync_v2", copy_out, (void *host, uint64_t device, size_t size, void *stream)) \
     has("cuLinkCreate_v2", link, (unsigned count, int *options, void **values, void **linker)) \
     has("cuLinkAddData_v2", add, \
         (void *linker, int kind, void *data, size_t size, const char *name, unsigned count, int *options, void **values)) \
@@ -27,6 +32,10 @@
     has("cuStreamCreate", stream, (void **stream, unsigned flags)) \
     has("cuStreamQuery", query, (void *stream)) \
     has("cuStreamSynchronize", synchronize, (void *stream)) \
+    has("cuStreamBeginCapture_v2", capture, (void *stream, int mode)) \
+    has("cuStreamEndCapture", captured, (void *stream, void **graph)) \
+    has("cuGraphInstantiateWithFlags", instantiate, (void **ready, void *graph, unsigned long long flags)) \
+    has("cuGraphLaunch", launch_graph, (void *ready, void *stream)) \
     has("cuLaunchKernel", launch, \
         (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
          void *stream, void **params, void **extra))
