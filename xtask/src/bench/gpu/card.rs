@@ -1,5 +1,7 @@
 //! Rows of one of NVIDIA's GPUs, each in turns with a program that knows nothing of Berth.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context, Result, ensure};
 
 use super::{
@@ -73,13 +75,10 @@ pub(super) const CASES: [Case; 16] = [
         },
     },
     Case {
-        name: "lease of a GPU, pinned, write of 1 MiB, TCP",
+        name: "lease of a GPU, write of 1 MiB, TCP",
         measure: |name, scale| access(name, scale, "write", "copy-in"),
     },
-    Case {
-        name: "lease of a GPU, pinned, read of 1 MiB, TCP",
-        measure: |name, scale| access(name, scale, "read", "copy-out"),
-    },
+    Case { name: "lease of a GPU, read of 1 MiB, TCP", measure: |name, scale| access(name, scale, "read", "copy-out") },
     Case {
         name: "relay_bp, surface code d = 5 with events, one shot at a time, ring to ring",
         measure: |name, scale| one(name, scale, &D5),
@@ -127,7 +126,9 @@ fn access(case: &'static str, scale: &Scale, what: &str, mode: &str) -> Result<L
     let tenant = Tenant::new()?;
     let beside = Beside { name: "bare copy of 1 MiB, pinned", unit: "GB/s", reach: Reach::AtLeast(0.8) };
     let ours = || Ok(gigabytes(tenant.asks(what, scale)?));
-    contest(case, beside, scale.turns, ours, || Ok(gigabytes(bare(mode, scale.calls, &[])?)))
+    let mut line = contest(case, beside, scale.turns, ours, || Ok(gigabytes(bare(mode, scale.calls, &[])?)))?;
+    let _ = write!(line.beside, "; the lease is memory = {}", tenant.memory);
+    Ok(line)
 }
 
 fn one(case: &'static str, scale: &Scale, code: &Code) -> Result<Line> {

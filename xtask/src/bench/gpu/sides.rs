@@ -119,6 +119,8 @@ pub(super) fn udp_on_cpu(scale: &Scale) -> Result<Figures> {
 pub(super) struct Tenant {
     _node: Process,
     quic: String,
+    /// What memory its leases are.
+    pub(super) memory: String,
 }
 
 impl Tenant {
@@ -137,7 +139,8 @@ impl Tenant {
         fs::write(&path, text)?;
         let (node, ready) = sh::berth(&path)?;
         let quic = ready["endpoints"]["quic"].as_str().context("a node without QUIC")?.to_owned();
-        Ok(Self { _node: node, quic })
+        let memory = ready["gpus"][0]["memory"].as_str().context("a GPU without memory")?.to_owned();
+        Ok(Self { _node: node, quic, memory })
     }
 
     /// What it waits for.

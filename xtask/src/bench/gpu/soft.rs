@@ -1,6 +1,6 @@
 //! Rows of the GPU in software.
 
-use std::thread::available_parallelism;
+use std::{fmt::Write as _, thread::available_parallelism};
 
 use anyhow::{Context, Result};
 
@@ -34,7 +34,7 @@ pub(super) const CASES: [Case; 7] = [
     Case { name: "rpc_increment 32 B, udp, dispatch gpu, RTT", measure: udp },
     Case {
         name: "rpc_increment 32 B, udp, dispatch ring, on a CPU, RTT",
-        measure: |name, scale| Ok(alone(name, "us", udp_on_cpu(scale)?, "printed", None)),
+        measure: |name, scale| Ok(alone(name, "us", turns(scale, || udp_on_cpu(scale))?, "printed", None)),
     },
     Case {
         name: "relay_bp, surface code d = 5 with events, one relay, one shot at a time, udp, RTT",
@@ -48,16 +48,20 @@ fn alone(case: &'static str, unit: &'static str, figures: Figures, reach: &str, 
     Line { case, unit, figures, beside: String::new(), reach: reach.into(), met }
 }
 
+/// The medians of all turns.
+fn turns(scale: &Scale, turn: impl Fn() -> Result<Figures>) -> Result<Figures> {
+    Ok(Figures::of(&(0..scale.turns).map(|_| turn()).collect::<Result<Vec<_>>>()?))
+}
+
 /// What the interpreter does on one core.
 fn instructions(case: &'static str, scale: &Scale) -> Result<Line> {
-    let rates = (0..scale.turns).map(|_| {
+    let rates = turns(scale, || {
         let kernel = ["gpu", "run", "dataplane/ptx/tests/kernels/loop.ptx", "zero:1024", "50000", "--block", "256"];
         let printed = output(&mut cmd("taskset", ["-c", SERVER_CPU, BERTH].into_iter().chain(kernel)))?;
         let rate = printed.lines().find_map(|line| line.strip_prefix("instructions_per_s"));
         let rate = rate.context("berth gpu run tells no rate")?.trim().parse::<f64>()?;
         Ok(Figures::one(rate / 1e6, 1, None))
-    });
-    let rates = Figures::of(&rates.collect::<Result<Vec<_>>>()?);
+    })?;
     Ok(alone(case, "M/s", rates, ">= 50 M/s", Some(rates.at[0] >= 50.0)))
 }
 
@@ -70,7 +74,7 @@ fn udp(case: &'static str, scale: &Scale) -> Result<Line> {
     // The client, the port's core and the kernel poll at the same time.
     let cores = available_parallelism()?.get();
     if cores < 3 {
-        line.beside += &format!(", of 3 threads that poll on {cores} cores");
+        let _ = write!(line.beside, ", of 3 threads that poll on {cores} cores");
     }
     Ok(line)
 }
