@@ -8,7 +8,7 @@ use std::{
     ffi::OsStr,
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    bench::{self, DRIVER},
+    bench,
     bridge::{self, LIBRARY},
     build::{self, DRIVERS},
     setup,
@@ -44,6 +44,8 @@ const EXAMPLES: [&str; 4] = ["ring_to_ring", "ring_decodes", "gpu_lease_bench", 
 /// Test programs, in the order of their names.
 const TESTS: &[&str] =
     &["dataplane/ptx golden", "dataplane/ptx kernels", "dataplane/ptx together", "drivers/gpu dispatch"];
+/// The driver in software, which the last one of them loads from where it lies itself.
+const DRIVER: &str = "libberth_cuda_soft.so";
 /// Where they lie.
 const PROGRAMS: &str = "target/release/tests";
 /// Programs in C that lie there too, and their sources: a host of the bridge, a ring that is none of ours, and the baselines.
@@ -150,12 +152,24 @@ fn compile(program: &Path, source: &str) -> Result<()> {
 
 /// The program of the baselines on a GPU: the folder's, or else a new one.
 pub(crate) fn bare() -> Result<String> {
-    if sh::bundle().is_some() {
-        return Ok(format!("{PROGRAMS}/{BARE}"));
+    let program = format!("{PROGRAMS}/{BARE}");
+    if sh::bundle().is_none() {
+        fs::create_dir_all(PROGRAMS)?;
+        compile(Path::new(&program), "perf/baselines/cuda_bare.c")?;
     }
-    let program = format!("{}/{BARE}", bench::OUT);
-    compile(Path::new(&program), "perf/baselines/cuda_bare.c")?;
     Ok(program)
+}
+
+/// Makes of what the benches of a GPU run what is not there yet, where it lies in the folder, too. Returns where the driver in
+/// software is.
+pub(crate) fn place() -> Result<PathBuf> {
+    build::examples(&EXAMPLES.map(str::to_owned))?;
+    bare()?;
+    let soft = sh::root().join(PROGRAMS).join("cuda-soft");
+    let _ = fs::remove_dir_all(&soft);
+    fs::create_dir(&soft)?;
+    symlink(sh::root().join("target/release/deps").join(DRIVER), soft.join("libcuda.so.1"))?;
+    Ok(soft)
 }
 
 /// The file of a test program in the folder.
@@ -209,8 +223,11 @@ pub(crate) fn run_all(out: &str) -> Result<()> {
     let table = bench::gpu_table();
     // What the benches write on their way is nobody's result.
     let _ = fs::remove_dir_all(bench::OUT);
-    let early = table.as_ref().err().map(|why| format!("the benches ended early: {why:#}"));
-    let table = table.unwrap_or_else(|_| early.clone().unwrap_or_default());
+    let early = match &table {
+        Ok(table) => (table.failed > 0).then(|| format!("{} benches failed", table.failed)),
+        Err(why) => Some(format!("the benches ended early: {why:#}")),
+    };
+    let table = table.map_or_else(|_| early.clone().unwrap_or_default(), |table| table.text);
     let verdict = |passed| if passed { "passed" } else { "FAILED, see tests.txt" };
     let lines = outcomes.iter().map(|Outcome { what, passed, .. }| format!("| {what} | {} |", verdict(*passed)));
     let lines = lines.collect::<Vec<_>>().join("\n");

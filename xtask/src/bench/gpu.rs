@@ -4,7 +4,13 @@ mod card;
 mod sides;
 mod soft;
 
-use std::{fmt::Write as _, fs, path::Path, process::Command};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,7 +18,7 @@ pub(super) use card::Card;
 
 use super::{Reach, in_turn, median, network::OUT};
 use crate::{
-    build,
+    bundle,
     sh::{self, cmd, run},
 };
 
@@ -165,42 +171,77 @@ fn said(figure: f64, unit: &str) -> String {
 }
 
 pub(super) fn run_all() -> Result<()> {
-    let table = measured_table()?;
-    println!("\n{table}");
-    fs::write(format!("{OUT}/gpu.md"), table)?;
+    let table = Table::measure()?;
+    println!("\n{}", table.text);
+    fs::write(format!("{OUT}/gpu.md"), &table.text)?;
     println!("written to {OUT}/gpu.md");
+    ensure!(table.failed == 0, "{} rows failed", table.failed);
     Ok(())
 }
 
-/// Measures all and makes the table.
-pub(super) fn measured_table() -> Result<String> {
-    fs::create_dir_all(OUT)?;
-    let measured = |cases: &[Case], scale| cases.iter().map(|case| (case.measure)(case.name, scale)).collect();
-    let soft: Vec<Line> = measured(&soft::CASES, &IN_SOFTWARE)?;
-    let card = Card::find()?;
-    let on_card = card.as_ref().map(|_| measured(&card::CASES, &ON_CARD)).transpose()?;
-    Ok(table(&soft, card.as_ref().zip(on_card.as_deref())))
+/// The rows of the GPU in software, and of a GPU, if there is one.
+pub(crate) struct Table {
+    pub(crate) text: String,
+    /// Rows that have no figures because something went wrong, which they tell.
+    pub(crate) failed: usize,
 }
 
-/// The rows of the GPU in software, and of a GPU, if there is one, by the name that its driver has for it.
-fn table(soft: &[Line], on_card: Option<(&Card, &[Line])>) -> String {
-    let mut text = String::from(
-        "| case, on the GPU in software | p50 | p99 | p99.9 | samples | hiccups | beside | reach | |\n|---|---|---|---|---|---|---|---|---|\n",
-    );
-    for line in soft {
-        line.write(&mut text, "");
+impl Table {
+    /// Measures all.
+    pub(super) fn measure() -> Result<Self> {
+        fs::create_dir_all(OUT)?;
+        let soft = all(&soft::CASES, &IN_SOFTWARE);
+        let card = Card::find()?;
+        let on_card = card.as_ref().map(|card| (card, all(&card::CASES, &ON_CARD)));
+        Ok(Self::of(&soft, on_card.as_ref().map(|(card, lines)| (*card, &lines[..]))))
     }
-    if let Some((card, lines)) = on_card {
-        let place = format!("on {}: ", card.name);
-        for line in lines {
-            line.write(&mut text, &place);
+
+    /// A GPU's have the name that its driver has for it.
+    fn of(soft: &[Measured], on_card: Option<(&Card, &[Measured])>) -> Self {
+        let text = String::from(
+            "| case, on the GPU in software | p50 | p99 | p99.9 | samples | hiccups | beside | reach | |\n\
+             |---|---|---|---|---|---|---|---|---|\n",
+        );
+        let mut table = Self { text, failed: 0 };
+        table.add(soft, "");
+        if let Some((card, lines)) = on_card {
+            table.add(lines, &format!("on {}: ", card.name));
+        } else {
+            for case in &card::CASES {
+                let _ = writeln!(table.text, "| on a GPU: {} | not measured | | | | | | | |", case.name);
+            }
         }
-    } else {
-        for case in &card::CASES {
-            let _ = writeln!(text, "| on a GPU: {} | not measured | | | | | | | |", case.name);
+        table
+    }
+
+    fn add(&mut self, lines: &[Measured], place: &str) {
+        for (case, measured) in lines {
+            match measured {
+                Ok(line) => line.write(&mut self.text, place),
+                Err(why) => {
+                    self.failed += 1;
+                    let why = format!("{why:#}").replace(['|', '\n'], " ");
+                    let _ = writeln!(self.text, "| {place}{case} | failed | | | | | {why} | | |");
+                }
+            }
         }
     }
-    text
+}
+
+/// A row, or why it has no figures.
+type Measured = (&'static str, Result<Line>);
+
+/// When no further row is begun: a GPU that is slow or never answers takes no longer than `run.sh` may.
+const MOST: Duration = Duration::from_mins(5);
+
+/// Measures these, whatever becomes of one of them.
+fn all(cases: &[Case], scale: &Scale) -> Vec<Measured> {
+    let began = Instant::now();
+    let measured = |case: &Case| {
+        ensure!(began.elapsed() < MOST, "no time is left, {} s", MOST.as_secs());
+        (case.measure)(case.name, scale)
+    };
+    cases.iter().map(|case| (case.name, measured(case))).collect()
 }
 
 impl Line {
@@ -219,19 +260,10 @@ impl Line {
 /// Each row of a GPU once, with little of everything, over NVIDIA's driver in software: whether it has figures, which mean
 /// nothing and are not told.
 pub(super) fn quick() -> Result<()> {
-    let ring = build::example("berth-gpu", "ring_to_ring")?;
-    // It lies beside what was built for the example's tests.
-    let driver = Path::new(&ring).with_file_name("..").join("deps").join(DRIVER).canonicalize()?;
-    let folder = sh::root().join(OUT).join("cuda-soft");
-    fs::create_dir_all(&folder)?;
-    let link = folder.join("libcuda.so.1");
-    let _ = fs::remove_file(&link);
-    std::os::unix::fs::symlink(driver, link)?;
-    run(&mut rows_over(&folder)?)
+    let driver = bundle::place()?;
+    // All is built, as in the folder for other machines.
+    run(rows_over(&driver)?.env("BERTH_BUNDLE", sh::root()))
 }
-
-/// The driver in software.
-pub(crate) const DRIVER: &str = "libberth_cuda_soft.so";
 
 /// Has [`each_row`] run with the driver of this folder.
 pub(crate) fn rows_over(folder: &Path) -> Result<Command> {
@@ -283,11 +315,16 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gpu_each_of_its_rows_is_not_measured() {
-        let text = table(&[], None);
+    fn rows_of_a_gpu_have_its_name_and_those_without_figures_say_why() {
+        let text = Table::of(&[], None).text;
         let missing = text.lines().filter(|line| line.starts_with("| on a GPU: ") && line.contains("| not measured |"));
         assert_eq!(missing.count(), card::CASES.len());
-        let card = Card { name: "GPU in software".into() };
-        assert!(!table(&[], Some((&card, &[]))).contains("on a GPU"));
+        let beside = Beside { name: "theirs", unit: "us", reach: Reach::Printed };
+        let lines = [("one", Ok(judged("one", beside, &[pair(1.0, 1.0)]))), ("two", Err(anyhow::anyhow!("a|b\nc")))];
+        let table = Table::of(&[], Some((&Card { name: "GPU in software".into() }, &lines)));
+        assert!(!table.text.contains("on a GPU"));
+        assert!(table.text.contains("| on GPU in software: one | 1.0 us |"));
+        assert!(table.text.contains("| on GPU in software: two | failed | | | | | a b c | | |"));
+        assert_eq!(table.failed, 1);
     }
 }

@@ -123,12 +123,12 @@ pub(crate) fn gpu() -> Result<()> {
 
 /// Each row of a GPU once, over NVIDIA's driver in software.
 pub(crate) fn gpu_quick() -> Result<()> {
-    setup::all()?;
+    setup::build()?;
     build::berth()?;
     gpu::quick()
 }
 
-pub(crate) use gpu::{DRIVER, each_row as gpu_rows, rows_over};
+pub(crate) use gpu::{each_row as gpu_rows, rows_over};
 
 /// Whether there is a GPU of NVIDIA's that functions run on.
 pub(crate) fn has_card() -> Result<bool> {
@@ -136,8 +136,8 @@ pub(crate) fn has_card() -> Result<bool> {
 }
 
 /// What `bench gpu` prints, of what was built.
-pub(crate) fn gpu_table() -> Result<String> {
-    gpu::measured_table()
+pub(crate) fn gpu_table() -> Result<gpu::Table> {
+    gpu::Table::measure()
 }
 
 /// With `quick`, little of everything.

@@ -111,6 +111,7 @@ pub(crate) fn command(names: &[&str]) -> Result<()> {
             Stage::System => {
                 count.programs(&programs::system()?, &SAMPLE)?;
                 count.demo("demo gpu", crate::demo::gpu);
+                count.demo("bench gpu quick", crate::bench::gpu_quick);
                 count.demo("demo qec", crate::demo::qec::run_all);
                 count.demo("demo tasklet", crate::demo::tasklet::run_all);
             }

@@ -21,9 +21,12 @@ use crate::{
     sh::{self, BERTH, Process, cmd, output, run},
 };
 
+/// Seconds that a program may take: a GPU may never answer.
+const LIMIT: &str = "30";
+
 /// The only line that a program prints.
 fn line(program: &str, args: &[&str]) -> Result<Value> {
-    let printed = lines(&output(&mut cmd(program, args))?)?;
+    let printed = lines(&output(cmd("timeout", ["--kill-after=5", LIMIT, program]).args(args))?)?;
     ensure!(printed.len() == 1, "{program} printed {printed:?}");
     Ok(printed[0].clone())
 }
