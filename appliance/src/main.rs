@@ -214,10 +214,12 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
                 Ok(loaded) => loaded,
                 Err(code) => return Ok(code),
             };
-            let (regions, bindings) =
-                loaded.map_or_else(Default::default, |loaded| (loaded.config.regions, loaded.config.bindings));
-            let mut findings = doctor::examine(root, &regions);
-            findings.extend(doctor::examine_bindings(root, &bindings));
+            let config = loaded.map(|loaded| loaded.config);
+            let mut findings = doctor::examine(root, config.as_ref().map_or(&[], |config| &config.regions));
+            if let Some(config) = config {
+                findings.extend(doctor::examine_bindings(root, &config.bindings));
+                findings.extend(doctor::examine_gpus(root, &config));
+            }
             if json {
                 println!("{}", serde_json::to_string_pretty(&findings)?);
             } else {

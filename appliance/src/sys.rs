@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -22,6 +23,13 @@ impl Root {
     /// The contents of a file without white space around them, or `None` where it cannot be read.
     pub(crate) fn read(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_string())
+    }
+
+    /// The first `most` bytes of a file, or as many as may be read; `None` where none may.
+    pub(crate) fn bytes(&self, path: &str, most: u64) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        fs::File::open(self.path(path)).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// The decimal number in a file; `None` where there is none.

@@ -22,7 +22,7 @@ use std::{fmt::Write as _, path::Path};
 use serde::Serialize;
 
 use crate::{
-    config::{Binding, Region},
+    config::{Binding, Config, Region},
     sys::Root,
 };
 
@@ -96,6 +96,13 @@ pub fn examine(root: &Path, regions: &[Region]) -> Vec<Finding> {
 pub fn examine_bindings(root: &Path, bindings: &[Binding]) -> Vec<Finding> {
     let mut findings = Findings::default();
     nvme::examine_bindings(&Root::new(root), bindings, &mut findings);
+    findings.0
+}
+
+/// Looks at where the GPUs of a configuration are in the host below `root`, beside the ports and CPUs that use them.
+pub fn examine_gpus(root: &Path, config: &Config) -> Vec<Finding> {
+    let mut findings = Findings::default();
+    gpu::examine_config(&Root::new(root), config, &mut findings);
     findings.0
 }
 

@@ -93,7 +93,7 @@ fn others(root: &Root, address: &str, group: &str) -> Vec<String> {
 }
 
 /// The kernel's interfaces of a card, also where a virtio device sits between.
-fn interfaces(root: &Root, address: &str) -> Vec<String> {
+pub(super) fn interfaces(root: &Root, address: &str) -> Vec<String> {
     let device = format!("{DEVICES}/{address}");
     let nested = root.names(&device).into_iter().filter(|name| name.starts_with("virtio"));
     let folders = nested.map(|name| format!("{device}/{name}/net")).chain([format!("{device}/net")]);

@@ -1,9 +1,9 @@
 """Drives a node with a GPU in software through every status of GPU_SUBMIT, as a client written from the pages in docs/ alone.
 
-    scenario.py udp|quic MAIN PLAIN
+    scenario.py udp|quic MAIN PATIENT PLAIN
 
-MAIN and PLAIN are the `berth ready` lines of nodes run with node.toml and plain.toml. Prints a line for each step; the first
-that differs ends it, with what was expected and what came.
+MAIN and PLAIN are the `berth ready` lines of nodes run with node.toml and plain.toml, PATIENT that of one with node.toml and a
+time limit of a minute. Prints a line for each step; the first that differs ends it, with what was expected and what came.
 """
 
 import json
@@ -19,13 +19,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "fabric"))
 
 import wire
 import world
-from wire import Op, Perm, Reader, Status, blob, fields, items, tlv16, u8, u16, u32, u64, u128
+from dataplanes import Pages
+from wire import Op, Perm, Reader, Status, blob, fields, items, parse, response, tlv16, u8, u16, u32, u64, u128
 from world import ALICE, BOB, CAROL, Different, expect
 
 GPU, FENCED = 5, 1
 VRAM, EXCLUSIVITY = 0x0430, 0x0903
 SIZE = 64 << 10
 LIMIT = 0.5  # seconds, of node.toml
+QUEUE = 16  # kernels of a lease that run or wait
 ALL = Perm.READ | Perm.WRITE | Perm.ALLOC | Perm.EXEC
 
 
@@ -90,6 +92,16 @@ PTX = """
 AGAIN:
     st.volatile.global.u32 [%d1], %r1;
     bra AGAIN;
+}
+.visible .entry waits(.param .u64 p)
+{
+    .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %d<2>;
+    ld.param.u64 %d1, [p];
+AGAIN:
+    ld.volatile.global.u32 %r1, [%d1];
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra AGAIN;
+    ret;
 }
 .visible .entry traps()
 {
@@ -429,9 +441,42 @@ def who_else_may(gpu):
     expect("what is left", wire.inventory(gpu.w.call(ALICE, Op.GET_INVENTORY)[1]).count(gpu.leased), 1)
 
 
+def how_many_may_wait(gpu):
+    lease, token = gpu.lease(ALICE), gpu.token(ALICE)
+    # None ends before its word is written, so that one of them all has no place, whichever comes last.
+    waits = gpu.kernel("waits", lease.at(0), output=(0, 4))
+    quic = world.World("quic", gpu.w.nodes["main"], None).new(ALICE)
+    many = quic.connection
+    streams = [many.open(quic.request(Op.GPU_SUBMIT, waits.params(), 0, token).whole()) for _ in range(QUEUE + 1)]
+
+    def answer(stream):
+        return response(parse(many.read(stream, patience=20)).frame.payload, Op.GPU_SUBMIT)
+
+    many.until(lambda: many.ended, 20)
+    full = [stream for stream in streams if stream in many.ended]
+    expect("one kernel more than may run or wait", [answer(stream) for stream in full], [(Status.RESOURCE_BUSY, b"")])
+    expect("and another one", gpu.control(ALICE, waits), Status.RESOURCE_BUSY)
+    bob = gpu.lease(BOB)
+    gpu.works("another lease's runs meanwhile", BOB, bob, 41)
+    gpu.free(BOB, bob)
+    expect("the word that they wait for", Pages(gpu.w.at(ALICE), lease.id).write(0, word(1)), 0)
+    numbers = set()
+    for stream in streams:
+        if stream not in full:
+            status, result = answer(stream)
+            ran = Result.read(result)
+            expect("one that had a place", (status, ran.status, ran.code, ran.output), (Status.OK, Ran.OK, 0, word(1)))
+            numbers.add(ran.submit)
+    expect("each had a number of its own", len(numbers - {0}), QUEUE)
+    gpu.works("then there is place again", ALICE, lease, 42)
+    gpu.free(ALICE, lease)
+
+
 def main(carrier, *ready):
-    w = world.World(carrier, *(json.loads(line.removeprefix("berth ready "))["endpoints"] for line in ready))
+    node, patient, plain = (json.loads(line.removeprefix("berth ready "))["endpoints"] for line in ready)
+    w = world.World(carrier, node, plain)
     w.nodes["plain"] = w.nodes.pop("strict")
+    how_many_may_wait(Gpu(world.World(carrier, patient, plain)))
     gpu = Gpu(w)
     for part in not_asked_properly, whose_lease, what_runs, what_does_not_fit, what_is_not_loaded, what_goes_wrong, who_else_may:
         part(gpu)

@@ -1,5 +1,7 @@
 //! `berth doctor` against a host made of files.
 
+mod gpu;
+
 use std::{fs, net::TcpListener, os::unix::fs::symlink, path::Path, process::Command};
 
 use berth::{
@@ -462,92 +464,4 @@ fn this_host_as_json() {
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let uring = findings.as_array().unwrap().iter().find(|finding| finding["what"] == "io_uring").unwrap();
     assert!(["ok", "missing"].contains(&uring["status"].as_str().unwrap()), "{uring}");
-}
-
-#[test]
-fn gpus_and_what_their_driver_lacks() {
-    let folder = tuned();
-    let root = folder.path();
-    assert_eq!(find(&examine(root, &[]), "gpu soft").status, Status::Ok);
-    assert!(examine(root, &[]).iter().all(|finding| !finding.what.contains("nvidia")), "no card, no driver is missed");
-    let pci = root.join("sys/devices/pci0");
-    for (path, text) in [
-        ("vendor", "0x10de\n"),
-        ("class", "0x030200\n"),
-        ("device", "0x2330\n"),
-        ("numa_node", "1\n"),
-        ("current_link_width", "8\n"),
-        ("current_link_speed", "32.0 GT/s PCIe\n"),
-        ("max_link_width", "16\n"),
-        ("max_link_speed", "32.0 GT/s PCIe\n"),
-        (
-            "resource",
-            "0x00000000a0000000 0x00000000a0ffffff 0x0000000000040200\n\
-             0x0000020000000000 0x0000021fffffffff 0x000000000014220c\n",
-        ),
-    ] {
-        write(root, &format!("/sys/devices/pci0/0000:41:00.0/{path}"), text);
-    }
-    symlink(pci.join("0000:41:00.0"), root.join("sys/bus/pci/devices/0000:41:00.0")).unwrap();
-    let findings = examine(root, &[]);
-    let card = find(&findings, "gpu 0000:41:00.0");
-    assert_eq!(card.found, "10de:2330, no driver, node 1, BAR1 131072 MiB, PCIe x8 at 32.0 GT/s PCIe");
-    assert_eq!(card.mend.as_deref(), Some("modprobe nvidia"));
-    for (what, mend) in [
-        ("nvidia driver", "apt-get install nvidia-driver && modprobe nvidia"),
-        ("libcuda", "apt-get install libcuda1"),
-        ("gpu device nodes", "nvidia-modprobe -c 0 -u"),
-        ("nvidia-peermem", "modprobe nvidia-peermem, or a driver and a card with dma-buf"),
-    ] {
-        assert_eq!(find(&findings, what).mend.as_deref(), Some(mend));
-    }
-
-    for (path, text) in [
-        ("/sys/drivers/nvidia/x", ""),
-        ("/sys/module/nvidia/version", "550.54.15\n"),
-        ("/sys/module/nvidia_peermem/refcnt", "0\n"),
-        ("/usr/lib/x86_64-linux-gnu/libcuda.so.1", ""),
-        ("/dev/nvidiactl", ""),
-        ("/dev/nvidia0", ""),
-        ("/proc/driver/nvidia/gpus/0000:41:00.0/information", "Model: \t\t NVIDIA H100 PCIe\nIRQ: 1\n"),
-    ] {
-        write(root, path, text);
-    }
-    bind(root, "0000:41:00.0", "nvidia");
-    let findings = examine(root, &[]);
-    let card = find(&findings, "gpu 0000:41:00.0");
-    assert!(
-        card.found.starts_with("NVIDIA H100 PCIe, bound to nvidia, ") && card.found.ends_with(", of x16"),
-        "{card:?}"
-    );
-    assert_eq!(find(&findings, "gpu device nodes").found, "missing: /dev/nvidia-uvm");
-    assert_eq!(find(&findings, "nvidia driver").found, "module nvidia 550.54.15");
-    write(root, "/dev/nvidia-uvm", "");
-    write(root, "/sys/devices/pci0/0000:41:00.0/current_link_width", "16\n");
-    let findings = examine(root, &[]);
-    let open = findings.iter().filter(|finding| finding.what.contains("gpu") || finding.what.contains("nvidia"));
-    assert!(open.clone().count() == 5 && open.clone().all(|finding| finding.mend.is_none()), "{findings:#?}");
-}
-
-#[test]
-fn amd_gpus_and_what_hip_lacks() {
-    let folder = tuned();
-    let root = folder.path();
-    assert!(examine(root, &[]).iter().all(|finding| !finding.what.contains("amd")), "no card, nothing is missed");
-    for (path, text) in [("vendor", "0x1002\n"), ("class", "0x120000\n"), ("device", "0x74a1\n"), ("numa_node", "1\n")]
-    {
-        write(root, &format!("/sys/devices/pci0/0000:43:00.0/{path}"), text);
-    }
-    let pci = root.join("sys/devices/pci0");
-    symlink(pci.join("0000:43:00.0"), root.join("sys/bus/pci/devices/0000:43:00.0")).unwrap();
-    let findings = examine(root, &[]);
-    let card = find(&findings, "gpu 0000:43:00.0");
-    assert_eq!((&*card.found, card.mend.as_deref()), ("1002:74a1, no driver, node 1", Some("modprobe amdgpu")));
-    assert_eq!(find(&findings, "libamdhip64").mend.as_deref(), Some("apt-get install libamdhip64-5"));
-    assert_eq!(find(&findings, "amd device nodes").status, Status::Warn);
-    write(root, "/opt/rocm/lib/libamdhip64.so.6", "");
-    write(root, "/dev/kfd", "");
-    let findings = examine(root, &[]);
-    assert_eq!(find(&findings, "libamdhip64").found, "/opt/rocm/lib/libamdhip64.so.6");
-    assert_eq!(find(&findings, "amd device nodes").status, Status::Ok);
 }

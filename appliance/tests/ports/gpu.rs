@@ -181,6 +181,9 @@ fn doctor_tells_of_gpus_that_a_worker_can_have() {
     let wanted =
         "GPU in software, GPU-22000000-0000-0000-0000-000000000000, 1024 MiB, capability 9.0, driver of CUDA 12.2";
     assert_eq!((&found["status"], &found["found"]), (&"ok".into(), &wanted.into()));
+    let direct = findings.as_array().unwrap().iter().find(|finding| finding["what"] == "cuda 0000:3b:00.0 gpudirect");
+    let direct = &direct.unwrap()["found"];
+    assert_eq!(direct, "network cards reach its memory by dma-bufs, and all GPUs see their writes in order");
 }
 
 /// A management library of two cards: one that does well, and one that does not.
@@ -206,6 +209,12 @@ int nvmlDeviceGetClockInfo(void *card, int type, unsigned *value) { *value = BAD
 int nvmlDeviceGetMaxClockInfo(void *card, int type, unsigned *value) { *value = 1980; return type != 1; }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *card, unsigned long long *value) { *value = BAD ? 0x44 : 1; return 0; }
 int nvmlDeviceGetEccMode(void *card, unsigned *now, unsigned *then) { *now = *then = 1; return 0; }
+int nvmlDeviceGetMigMode(void *card, unsigned *now, unsigned *then) { *now = BAD; *then = 0; return 0; }
+struct bar1 { unsigned long long all, unused, used; };
+int nvmlDeviceGetBAR1MemoryInfo(void *card, struct bar1 *bar1) {
+    bar1->all = (BAD ? 256ull : 2048ull) << 20, bar1->used = 4 << 20, bar1->unused = bar1->all - bar1->used;
+    return 0;
+}
 int nvmlDeviceGetTotalEccErrors(void *card, int type, int counter, unsigned long long *value) {
     *value = BAD ? 7 : 0;
     return type != 1 || counter != 0;
@@ -259,6 +268,13 @@ fn doctor_tells_how_each_gpu_does() {
         ),
         ("persistence", "on".into(), "off: the first use takes seconds".into(), "nvidia-smi -pm 1"),
         ("compute mode", "default".into(), "one process: a second lease has none".into(), "nvidia-smi -c 0"),
+        ("mig", "off".into(), "on, and off after the next reset".into(), "nvidia-smi --gpu-reset -i 0000:5e:00.0"),
+        (
+            "BAR1",
+            "4 of 2048 MiB are in use".into(),
+            "4 of 256 MiB are in use, and its memory has 1024 MiB".into(),
+            "turn Above 4G Decoding and Resizable BAR on in the firmware",
+        ),
         (
             "processes",
             "nobody's".into(),

@@ -132,7 +132,8 @@ export! {
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) {
         is_device(device)?;
         // Threads of a block and blocks of a grid, of a warp and of a multiprocessor; multiprocessors; no time limit of
-        // kernels; compute capability; memory of the host at its own addresses; shared memory; blocks of a multiprocessor.
+        // kernels; compute capability; memory of the host at its own addresses; shared memory; blocks of a multiprocessor;
+        // network cards reach its memory, and all GPUs see in order what they wrote; dma-bufs.
         let known = match attribute {
             1..=3 => 1024,
             4 => 64,
@@ -144,7 +145,8 @@ export! {
             16 => 4,
             17 | 76 => 0,
             75 => 9,
-            91 => 1,
+            91 | 116 | 124 => 1,
+            118 => 200,
             _ => return Err(INVALID_VALUE),
         };
         // SAFETY: the caller's place.

@@ -19,6 +19,9 @@ pub(super) const WATCHED: c_int = 17;
 const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 const HOST_ADDRESSES: c_int = 91;
+const RDMA: c_int = 116;
+const WRITES_ORDERING: c_int = 118;
+const DMA_BUF: c_int = 124;
 
 /// What Berth's kernels are made for: loads and stores of system scope, and threads that progress on their own.
 const CAPABILITY: [i32; 2] = [7, 0];
@@ -51,6 +54,13 @@ pub struct Card {
     pub processors: i32,
     /// It reads memory of the host at the host's own addresses.
     pub host_addresses: bool,
+    /// Whether network cards can reach its memory (`GPUDirect` RDMA); `None` where the driver does not tell.
+    pub rdma: Option<bool>,
+    /// Who sees what such a card wrote without a flush: 0 nobody, 100 the GPU itself, 200 all GPUs
+    /// (`CUGPUDirectRDMAWritesOrdering`); `None` where the driver does not tell.
+    pub writes_ordering: Option<i32>,
+    /// Whether its memory can be exported as a dma-buf; `None` where the driver does not tell.
+    pub dma_buf: Option<bool>,
     /// How it does, where the management library tells.
     pub health: Option<Health>,
 }
@@ -97,6 +107,8 @@ impl Driver {
             call!(self.device_memory(&raw mut memory, device))?;
         }
         let address = text(&address);
+        // Older drivers do not know them.
+        let told = |attribute| self.attribute(device, attribute).ok();
         let card = Card {
             address: address.parse::<crate::choice::Address>().map_or(address, |address| address.to_string()),
             uuid: hyphenated(uuid),
@@ -105,6 +117,9 @@ impl Driver {
             capability: [self.attribute(device, CAPABILITY_MAJOR)?, self.attribute(device, CAPABILITY_MINOR)?],
             processors: self.attribute(device, PROCESSORS)?,
             host_addresses: self.attribute(device, HOST_ADDRESSES)? != 0,
+            rdma: told(RDMA).map(|can| can != 0),
+            writes_ordering: told(WRITES_ORDERING),
+            dma_buf: told(DMA_BUF).map(|can| can != 0),
             health: None,
         };
         Ok((device, card))

@@ -41,6 +41,10 @@ pub struct Health {
     pub persistent: Option<bool>,
     /// Who may use it: 0 all, 2 nobody, 3 one process.
     pub compute_mode: Option<u32>,
+    /// Whether it is divided into instances (MIG), and whether it will be after its next reset.
+    pub mig: Option<[bool; 2]>,
+    /// Bytes of the window to its memory that are in use, and all of them.
+    pub bar1: Option<[u64; 2]>,
     /// Ids of the processes that have compute contexts on it.
     pub processes: Option<Vec<u32>>,
 }
@@ -124,10 +128,12 @@ impl Management {
             generation: pair("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration"),
             clock: clock("nvmlDeviceGetClockInfo").zip(clock("nvmlDeviceGetMaxClockInfo")).map(Into::into),
             throttled: self.throttled(card),
-            ecc: self.ecc(card),
+            ecc: self.modes(card, "nvmlDeviceGetEccMode").map(|[now, _]| now),
             errors: self.errors(card),
             persistent: number("nvmlDeviceGetPersistenceMode").map(|mode| mode == 1),
             compute_mode: number("nvmlDeviceGetComputeMode"),
+            mig: self.modes(card, "nvmlDeviceGetMigMode"),
+            bar1: self.bar1(card),
             processes: self.processes(card),
         })
     }
@@ -139,11 +145,21 @@ impl Management {
         (unsafe { call(card, &raw mut reasons) } == 0).then_some(reasons)
     }
 
-    fn ecc(&self, card: Handle) -> Option<bool> {
+    /// Whether a mode is on, and whether it will be after the next reset.
+    fn modes(&self, card: Handle, name: &str) -> Option<[bool; 2]> {
         type Call = unsafe extern "C" fn(Handle, *mut c_uint, *mut c_uint) -> c_int;
-        let (call, mut now, mut then) = (self.find::<Call>("nvmlDeviceGetEccMode")?, 0, 0);
+        let (call, mut now, mut then) = (self.find::<Call>(name)?, 0, 0);
         // SAFETY: as above.
-        (unsafe { call(card, &raw mut now, &raw mut then) } == 0).then_some(now == 1)
+        (unsafe { call(card, &raw mut now, &raw mut then) } == 0).then_some([now == 1, then == 1])
+    }
+
+    fn bar1(&self, card: Handle) -> Option<[u64; 2]> {
+        /// `nvmlBAR1Memory_t`: all, free and used bytes.
+        type Memory = [c_ulonglong; 3];
+        type Call = unsafe extern "C" fn(Handle, *mut Memory) -> c_int;
+        let (call, mut bytes) = (self.find::<Call>("nvmlDeviceGetBAR1MemoryInfo")?, Memory::default());
+        // SAFETY: as above.
+        (unsafe { call(card, &raw mut bytes) } == 0).then_some([bytes[2], bytes[0]])
     }
 
     fn errors(&self, card: Handle) -> Option<u64> {
