@@ -60,6 +60,7 @@ const AT_HOME: &[&str] = &[
     "the_texts_are_what_clang_makes_of_the_sources",
     "the_vectors_are_what_the_script_makes",
     "a_library_that_is_no_driver_or_an_old_one",
+    "nvidias_",
 ];
 /// Folders, and how the names in them begin or end.
 const DATA: &[(&str, &str)] = &[

@@ -21,8 +21,10 @@ struct User<'c> {
 pub(in super::super) fn examine(root: &Root, config: &Config, f: &mut Findings) {
     let mut rows = Vec::new();
     for (index, gpu) in config.gpus.iter().enumerate() {
-        let serves =
-            |port: &&Port| port.rpc().is_some_and(|rpc| rpc.rings().any(|ring| ring.memory == Memory::Gpu(index)));
+        let serves = |port: &&Port| {
+            port.rpc()
+                .is_some_and(|rpc| rpc.rings().any(|ring| matches!(ring.memory, Memory::Gpu(gpu, _) if gpu == index)))
+        };
         for port in config.ports.iter().filter(serves) {
             let user = User { name: format!("port {}", port.name), nic: nic(root, &port.driver), cpus: &port.cpus };
             rows.push((&gpu.name, &gpu.device, user));

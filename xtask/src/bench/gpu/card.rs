@@ -36,7 +36,7 @@ impl Card {
     }
 }
 
-pub(super) const CASES: [Case; 16] = [
+pub(super) const CASES: [Case; 17] = [
     Case {
         name: "rpc_increment 32 B, ring to ring, pinned, 1 block",
         measure: |name, scale| ping(name, scale, "bare ping-pong of a flag and 32 B", "ping", Reach::AtMost(1.10)),
@@ -65,6 +65,7 @@ pub(super) const CASES: [Case; 16] = [
             contest(name, beside, scale.turns, || measured(&config, "udp-gpu", scale), theirs)
         },
     },
+    Case { name: "rpc_increment 32 B, udp, memory = \"vram\", RTT", measure: vram },
     Case {
         name: "GPU_SUBMIT of an empty kernel, its module known, QUIC",
         measure: |name, scale| {
@@ -115,6 +116,21 @@ fn open(case: &'static str, scale: &Scale, blocks: &str) -> Result<Line> {
     let beside = Beside { name: "bare kernel of as many blocks", unit: "k/s", reach: Reach::AtLeast(0.8) };
     let ours = || ring("auto", "open", scale.answers, blocks);
     contest(case, beside, scale.turns, ours, || bare("open", scale.answers, &[blocks]))
+}
+
+/// Requests in the GPU's memory beside those in the host's, where a CPU can write there.
+fn vram(case: &'static str, scale: &Scale) -> Result<Line> {
+    let of =
+        |memory: &str| config(&format!("udp-{memory}"), "auto", &format!("{ON_GPU}memory = \"{memory}\"\n"), INCREMENT);
+    let (vram, pinned) = (of("vram")?, of("pinned")?);
+    let beside = Beside { name: "memory = \"pinned\"", unit: "us", reach: Reach::Printed };
+    if let Err(why) = sh::berth(&vram) {
+        let why = format!("{why:#}");
+        let why = why.lines().last().unwrap_or_default().replace('|', " ");
+        return Ok(Line { beside: format!("not here: {why}"), ..judged(case, beside, &[]) });
+    }
+    let theirs = || measured(&pinned, "udp-pinned", scale);
+    contest(case, beside, scale.turns, || measured(&vram, "udp-vram", scale), theirs)
 }
 
 /// Of 1 MiB in so many microseconds.
