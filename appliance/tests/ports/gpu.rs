@@ -1,6 +1,8 @@
 //! `berth gpu` on the software GPU.
 
 use std::{
+    env,
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -186,6 +188,80 @@ fn doctor_tells_of_gpus_that_a_worker_can_have() {
     assert_eq!(direct, "network cards reach its memory by dma-bufs, and all GPUs see their writes in order");
 }
 
+/// NVIDIA's driver in software, but for the attributes that tell of network cards: a variable has each, or it is not known.
+const ATTRIBUTES: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    const char *name = attribute == 116 ? "CUDA_RDMA" : attribute == 118 ? "CUDA_ORDER" : attribute == 124 ? "CUDA_DMA_BUF" : 0;
+    if (!name) {
+        int (*soft)(int *, int, int) = dlsym(RTLD_NEXT, "cuDeviceGetAttribute");
+        return soft(value, attribute, device);
+    }
+    const char *told = getenv(name);
+    if (told) *value = atoi(told);
+    return told ? 0 : 1;
+}
+"#;
+
+/// A folder with a library that is made from this C code, and linked to those of `with`.
+fn library(name: &str, code: &str, with: &[&OsStr]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, library) = (folder.path().join("stub.c"), folder.path().join(name));
+    fs::write(&source, code).unwrap();
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"])
+        .args([&library, &source])
+        .args(with)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    folder
+}
+
+/// The rows of `berth doctor` with these folders of libraries and variables: what is found, and what mends it.
+fn rows(folders: &[&Path], variables: &[(&str, &str)]) -> impl Fn(&str) -> (String, Option<String>) + use<> {
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_berth"));
+    doctor.args(["doctor", "--json"]).env("LD_LIBRARY_PATH", env::join_paths(folders).unwrap());
+    let output = doctor.envs(variables.iter().copied()).output().unwrap();
+    let findings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    move |what| {
+        let found = findings.as_array().unwrap().iter().find(|finding| finding["what"] == what);
+        let found = found.unwrap_or_else(|| panic!("no {what}: {findings:#}"));
+        (found["found"].as_str().unwrap().to_owned(), found["mend"].as_str().map(str::to_owned))
+    }
+}
+
+#[test]
+fn doctor_tells_how_network_cards_reach_a_gpus_memory() {
+    let soft = berth_cuda_soft::folder().unwrap();
+    let beside = soft.parent().unwrap();
+    let folder = library("libcuda.so.1", ATTRIBUTES, &[beside.join("libberth_cuda_soft.so").as_os_str()]);
+    let row = |variables: &[(&str, &str)]| rows(&[folder.path(), beside], variables)("cuda 0000:3b:00.0 gpudirect");
+    assert_eq!(row(&[]), ("the driver does not tell".to_owned(), None));
+    let pinned = Some("memory of the host: memory = \"pinned\"".to_owned());
+    let none = [("CUDA_RDMA", "0"), ("CUDA_DMA_BUF", "1")];
+    assert_eq!(row(&none), ("network cards do not reach its memory".to_owned(), pinned));
+    let peermem = "apt-get install nvidia-open-kernel-dkms, for Turing or later; else modprobe nvidia-peermem";
+    let needs = "network cards need nvidia-peermem";
+    for (variables, found, mend) in [
+        (&[("CUDA_RDMA", "1")][..], format!("the driver does not tell of dma-bufs: {needs}"), Some(peermem)),
+        (
+            &[("CUDA_RDMA", "1"), ("CUDA_DMA_BUF", "0"), ("CUDA_ORDER", "100")],
+            format!("the driver has no dma-bufs: {needs}, and it sees their writes in order"),
+            Some(peermem),
+        ),
+        (
+            &[("CUDA_RDMA", "1"), ("CUDA_DMA_BUF", "1"), ("CUDA_ORDER", "0")],
+            "network cards reach its memory by dma-bufs, and it must flush before it reads what they wrote".into(),
+            None,
+        ),
+    ] {
+        assert_eq!(row(variables), (found, mend.map(str::to_owned)), "{variables:?}");
+    }
+}
+
 /// A management library of two cards: one that does well, and one that does not.
 const MANAGEMENT: &str = r#"
 #include <string.h>
@@ -230,21 +306,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *card, unsigned *count, struct 
 
 #[test]
 fn doctor_tells_how_each_gpu_does() {
-    let folder = tempfile::tempdir().unwrap();
-    let (source, library) = (folder.path().join("stub.c"), folder.path().join("libnvidia-ml.so.1"));
-    std::fs::write(&source, MANAGEMENT).unwrap();
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap();
-    assert!(made.success());
-    let folders = [berth_cuda_soft::folder().unwrap(), folder.path().into()];
-    let path = std::env::join_paths(folders).unwrap();
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_berth")).args(["doctor", "--json"]).env("LD_LIBRARY_PATH", path).output();
-    let findings: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
-    let find = |what: &str| {
-        let found = findings.as_array().unwrap().iter().find(|finding| finding["what"] == what);
-        let found = found.unwrap_or_else(|| panic!("no {what}: {findings:#}"));
-        (found["found"].as_str().unwrap().to_owned(), found["mend"].as_str().map(str::to_owned))
-    };
+    let (soft, stub) = (berth_cuda_soft::folder().unwrap(), library("libnvidia-ml.so.1", MANAGEMENT, &[]));
+    let find = rows(&[&soft, stub.path()], &[]);
     assert_eq!(find("cuda driver"), ("550.54.15, of CUDA 12.2".to_owned(), None));
     let idle = "(fewer while it is idle)";
     for (subject, well, ill, mend) in [
@@ -285,4 +348,8 @@ fn doctor_tells_how_each_gpu_does() {
         assert_eq!(find(&format!("cuda 0000:3b:00.0 {subject}")), (well, None));
         assert_eq!(find(&format!("cuda 0000:5e:00.0 {subject}")), (ill, Some(mend.to_owned())));
     }
+    let stays = library("libnvidia-ml.so.1", &MANAGEMENT.replace("*then = 0;", "*then = BAD;"), &[]);
+    let (found, mend) = rows(&[&soft, stays.path()], &[])("cuda 0000:5e:00.0 mig");
+    assert_eq!(found, "on: a worker has the first instance, or the one in CUDA_VISIBLE_DEVICES of Berth's environment");
+    assert_eq!(mend.as_deref(), Some("nvidia-smi -i 0000:5e:00.0 -mig 0, for the whole card"));
 }

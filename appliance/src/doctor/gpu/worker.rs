@@ -33,7 +33,7 @@ fn direct(card: &Card, f: &mut Findings) {
     let order = match card.writes_ordering {
         Some(200) => ", and all GPUs see their writes in order",
         Some(100) => ", and it sees their writes in order",
-        Some(_) => ", and must flush before it reads what they wrote",
+        Some(_) => ", and it must flush before it reads what they wrote",
         None => "",
     };
     match (card.rdma, card.dma_buf) {
