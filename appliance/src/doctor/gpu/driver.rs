@@ -1,5 +1,7 @@
 //! What files tell of NVIDIA's driver.
 
+use std::collections::BTreeSet;
+
 use berth_gpu::refused_node;
 
 use super::{Findings, Root};
@@ -8,7 +10,7 @@ use super::{Findings, Root};
 const LIBRARIES: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];
 
 /// The kernel's modules, the library of programs, and the device nodes.
-pub(super) fn examine(root: &Root, f: &mut Findings) {
+pub(super) fn examine(root: &Root, gpus: &[String], f: &mut Findings) {
     const WHAT: &str = "nvidia driver";
     let module = |name: &str| root.exists(&format!("/sys/module/{name}"));
     let kind = is_open(root).map_or("", |is_open| if is_open { ", the open one" } else { ", the proprietary one" });
@@ -24,13 +26,7 @@ pub(super) fn examine(root: &Root, f: &mut Findings) {
         Some(folder) => f.ok("libcuda", format!("{folder}/libcuda.so.1")),
         None => f.warn("libcuda", "no libcuda.so.1", "apt-get install libcuda1"),
     }
-    let nodes = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"];
-    let missing: Vec<_> = nodes.into_iter().filter(|node| !root.exists(node)).collect();
-    match refused_node(&root.path("/dev")) {
-        Some(refused) => f.warn("gpu device nodes", refused, "add the user that runs Berth to the nodes' group"),
-        None if missing.is_empty() => f.ok("gpu device nodes", nodes.join(", ")),
-        None => f.warn("gpu device nodes", format!("missing: {}", missing.join(", ")), "nvidia-modprobe -c 0 -u"),
-    }
+    nodes(root, gpus, f);
     match (module("nvidia_peermem"), is_open(root)) {
         (true, _) => f.ok("nvidia-peermem", "loaded: verbs devices reach the memory of GPUs"),
         (false, Some(true)) => f.ok("nvidia-peermem", "not loaded: the open module gives verbs devices dma-bufs"),
@@ -50,6 +46,29 @@ pub(super) fn examine(root: &Root, f: &mut Findings) {
         }
     }
     mps(root, f);
+}
+
+/// The driver's nodes, and that of each GPU, by the number that the module tells; 0 where it tells none.
+fn nodes(root: &Root, gpus: &[String], f: &mut Findings) {
+    const WHAT: &str = "gpu device nodes";
+    let minor = |gpu: &String| root.field(&format!("/proc/driver/nvidia/gpus/{gpu}/information"), "Device Minor");
+    let minors: BTreeSet<u32> =
+        gpus.iter().map(|gpu| minor(gpu)?.parse().ok()).map(Option::unwrap_or_default).collect();
+    let own = minors.iter().map(|minor| format!("/dev/nvidia{minor}"));
+    let nodes: Vec<_> = ["/dev/nvidiactl", "/dev/nvidia-uvm"].map(str::to_owned).into_iter().chain(own).collect();
+    let missing: Vec<_> = nodes.iter().filter(|node| !root.exists(node)).map(String::as_str).collect();
+    match refused_node(&root.path("/dev")) {
+        Some(refused) => f.warn(WHAT, refused, "add the user that runs Berth to the nodes' group"),
+        None if missing.is_empty() => f.ok(WHAT, nodes.join(", ")),
+        None => {
+            let minors: Vec<_> = minors.iter().map(|minor| format!("-c {minor}")).collect();
+            f.warn(
+                WHAT,
+                format!("missing: {}", missing.join(", ")),
+                format!("nvidia-modprobe {} -u", minors.join(" ")),
+            );
+        }
+    }
 }
 
 /// Whether the kernel's module is the open one, which alone exports memory of GPUs as dma-bufs; `None` where it does not tell.

@@ -22,7 +22,7 @@ pub(super) fn examine(root: &Root, live: bool, f: &mut Findings) {
         path::examine(root, address, f);
     }
     if !gpus.is_empty() {
-        driver::examine(root, f);
+        driver::examine(root, &gpus, f);
         unit::examine(root, f);
         xid::examine(root, &gpus, f);
     }

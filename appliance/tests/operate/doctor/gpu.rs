@@ -399,6 +399,14 @@ fn gpus_and_what_their_driver_lacks() {
     let names = ["gpu", "nvidia", "gdrdrv", "mps"];
     let open = findings.iter().filter(|finding| names.iter().any(|name| finding.what.contains(name)));
     assert!(open.clone().count() == 9 && open.clone().all(|finding| finding.mend.is_none()), "{findings:#?}");
+    // Of several, each has the node of its number.
+    let information = "Model: \t\t NVIDIA H100 PCIe\nDevice Minor: \t 3\n";
+    write(root, "/proc/driver/nvidia/gpus/0000:41:00.0/information", information);
+    for (name, text) in [("vendor", "0x10de"), ("class", "0x030200")] {
+        write(root, &format!("/sys/bus/pci/devices/0000:44:00.0/{name}"), text);
+    }
+    let missing = told(&examine(root, &[]), "gpu device nodes");
+    assert_eq!(missing, ("missing: /dev/nvidia3".to_owned(), Some("nvidia-modprobe -c 0 -c 3 -u".to_owned())));
 }
 
 #[test]
