@@ -131,7 +131,7 @@ impl Tenant {
         let key = network::client_key("client")?;
         let path = format!("{OUT}/gpu-lease.toml");
         let text = format!(
-            "[node]\nstate_dir = \"gpu-node\"\n[control]\nquic = \"127.0.0.1:0\"\nenrolled = [\"{key}\"]\n\
+            "[node]\nstate_dir = \"gpu-node\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\nenrolled = [\"{key}\"]\n\
              [[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\", \"exec\"]\n\
              [dataplane]\nfbmt = \"127.0.0.1:0\"\n\
              [[gpu]]\nname = \"gpu0\"\ndevice = \"auto\"\nuse = \"lease\"\ntime_limit_ms = 10000\n\
