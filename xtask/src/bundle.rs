@@ -29,6 +29,8 @@ const FOLDER: &str = "target/gpu";
 const MOST: u64 = 60_000_000;
 /// How long `run.sh` may take.
 const LIMIT: Duration = Duration::from_mins(8);
+/// After that it begins no further row of the table.
+const ROWS: Duration = Duration::from_mins(7);
 
 /// Programs and libraries, which are stripped.
 const BUILT: &[&str] = &[
@@ -221,7 +223,7 @@ pub(crate) fn run_all(out: &str) -> Result<()> {
     outcomes.push(outcome("each bench of a GPU, over its driver in software".into(), &mut bench::rows_over(&soft)?)?);
     let told: Vec<_> = outcomes.iter().map(|outcome| format!("== {}\n{}\n", outcome.what, outcome.told)).collect();
     fs::write(Path::new(out).join("tests.txt"), told.concat())?;
-    let table = bench::gpu_table();
+    let table = bench::gpu_table(began + ROWS);
     // What the benches write on their way is nobody's result.
     let _ = fs::remove_dir_all(bench::OUT);
     let early = match &table {

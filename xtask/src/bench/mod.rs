@@ -21,7 +21,7 @@ mod rdma;
 mod telemetry;
 mod wasm;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Instant};
 
 use anyhow::Result;
 
@@ -135,9 +135,9 @@ pub(crate) fn has_card() -> Result<bool> {
     Ok(gpu::Card::find()?.is_some())
 }
 
-/// What `bench gpu` prints, of what was built.
-pub(crate) fn gpu_table() -> Result<gpu::Table> {
-    gpu::Table::measure()
+/// What `bench gpu` prints, of what was built; no row is begun later than `until`.
+pub(crate) fn gpu_table(until: Instant) -> Result<gpu::Table> {
+    gpu::Table::measure(until)
 }
 
 /// With `quick`, little of everything.

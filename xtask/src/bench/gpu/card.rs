@@ -80,6 +80,7 @@ pub(super) const CASES: [Case; 17] = [
         measure: |name, scale| access(name, scale, "write", "copy-in"),
     },
     Case { name: "lease of a GPU, read of 1 MiB, TCP", measure: |name, scale| access(name, scale, "read", "copy-out") },
+    Case { name: "worker killed, to the first answer", measure: |name, scale| killed(name, "auto", scale.kills) },
     Case {
         name: "relay_bp, surface code d = 5 with events, one shot at a time, ring to ring",
         measure: |name, scale| one(name, scale, &D5),
@@ -95,7 +96,6 @@ pub(super) const CASES: [Case; 17] = [
     Case { name: "relay_bp, surface code d = 5, 4096 at once", measure: |name, scale| many(name, scale, &D5) },
     Case { name: "relay_bp, surface code d = 7, 4096 at once", measure: |name, scale| many(name, scale, &D7) },
     Case { name: "relay_bp, bicycle code 72, 4096 at once", measure: |name, scale| many(name, scale, &BICYCLE) },
-    Case { name: "worker killed, to the first answer", measure: |name, scale| killed(name, "auto", scale.kills) },
 ];
 
 /// Models, and shots of them.
