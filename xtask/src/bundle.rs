@@ -44,8 +44,13 @@ const BUILT: &[&str] = &[
 ];
 const EXAMPLES: [&str; 4] = ["ring_to_ring", "ring_decodes", "gpu_lease_bench", "predict"];
 /// Test programs, in the order of their names.
-const TESTS: &[&str] =
-    &["dataplane/ptx golden", "dataplane/ptx kernels", "dataplane/ptx together", "drivers/gpu dispatch"];
+const TESTS: &[&str] = &[
+    "dataplane/ptx golden",
+    "dataplane/ptx kernels",
+    "dataplane/ptx together",
+    "drivers/gpu dispatch",
+    "drivers/gpu vectors",
+];
 /// The driver in software, which the last one of them loads from where it lies itself.
 const DRIVER: &str = "libberth_cuda_soft.so";
 /// Where they lie.
@@ -218,7 +223,11 @@ pub(crate) fn run_all(out: &str) -> Result<()> {
     let mut outcomes = texts(&folder)?;
     outcomes.extend(tests(&folder)?);
     outcomes.extend(bridges()?);
-    outcomes.extend(foreign(&folder, Path::new(out))?);
+    let has_card = bench::has_card()?;
+    outcomes.extend(foreign(&folder, Path::new(out), has_card)?);
+    if has_card {
+        outcomes.push(vectors(&folder, Path::new(out))?);
+    }
     let soft = folder.join(PROGRAMS).join("cuda-soft");
     outcomes.push(outcome("each bench of a GPU, over its driver in software".into(), &mut bench::rows_over(&soft)?)?);
     let told: Vec<_> = outcomes.iter().map(|outcome| format!("== {}\n{}\n", outcome.what, outcome.told)).collect();
@@ -298,11 +307,11 @@ fn bridge(shape: &str, count: u32, options: &[&str], variables: &[(&str, &OsStr)
 
 /// Somebody else's dispatcher on our ring, and ours on somebody else's: on the GPU in software, and on a GPU, if there is one;
 /// with the committed text, and with what `nvcc` makes of the source, if there is one.
-fn foreign(folder: &Path, out: &Path) -> Result<Vec<Outcome>> {
+fn foreign(folder: &Path, out: &Path, has_card: bool) -> Result<Vec<Outcome>> {
     let library = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let soft = folder.join(PROGRAMS).join("cuda-soft");
     let mut drivers = vec![("software GPU", soft.as_os_str())];
-    if bench::has_card()? {
+    if has_card {
         drivers.push(("GPU", &library));
     }
     let committed = folder.join(FOREIGN).join("dispatcher.ptx");
@@ -332,4 +341,11 @@ fn foreign(folder: &Path, out: &Path) -> Result<Vec<Outcome>> {
     }
     let _ = fs::remove_file(made);
     Ok(outcomes)
+}
+
+/// The golden vectors on a GPU, which leaves what it works out in a file.
+fn vectors(folder: &Path, out: &Path) -> Result<Outcome> {
+    let mut program = Command::new(folder.join(PROGRAMS).join("vectors"));
+    program.args(["a_gpu_works_out_what_the_manual_says", "--exact"]).env("BERTH_VECTORS_OUT", out.join("vectors.txt"));
+    outcome("GPU: golden vectors".into(), &mut program)
 }

@@ -1,54 +1,31 @@
 //! Instructions with edge operands, against results that `golden/make_vectors.py` worked out.
 
 mod common;
+#[path = "golden/mod.rs"]
+mod golden;
 
 use std::{path::Path, process::Command};
 
-use common::run;
-
-const VECTORS: &str = include_str!("golden/vectors.txt");
-
-/// The instruction, the types of its operands and of its result; then the operands and the result.
-fn parse(line: &str) -> (&str, &str, [u64; 4], &str) {
-    let mut parts = line.split(" | ");
-    let mut next = || parts.next().expect("three parts");
-    let (instruction, types, case) = (next(), next(), next());
-    let (given, result) = case.split_once(" = ").expect("a result");
-    let mut operands = [0; 4];
-    for (operand, word) in operands.iter_mut().zip(given.split(' ')) {
-        *operand = u64::from_str_radix(word, 16).expect("a number");
-    }
-    (instruction, types, operands, result)
-}
-
-fn is_nan(ty: &str, bits: u64) -> bool {
-    if ty == "f32" { f32::from_bits(bits as u32).is_nan() } else { f64::from_bits(bits).is_nan() }
-}
+use common::Gpu;
+use golden::{VECTORS, groups, kernel};
 
 #[test]
 fn every_result_is_the_one_that_was_worked_out() {
-    let cases: Vec<_> = VECTORS.lines().map(parse).collect();
-    assert!(cases.len() > 15_000);
-    let mut wrong = Vec::new();
-    for group in cases.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
-        let (instruction, types, ..) = group[0];
-        let (types, result) = types.split_once(" -> ").expect("types");
-        let dotted: Vec<_> = types.split(' ').map(|ty| format!(".{ty}")).collect();
-        let dotted: Vec<&str> = dotted.iter().map(String::as_str).collect();
-        let operands: Vec<_> = group.iter().map(|case| case.2).collect();
-        let declare = ".reg .b32 %x32;\n.reg .b64 %x64;\n.reg .pred %p;";
-        let results = run(declare, instruction, &dotted, &format!(".{result}"), &operands);
-        for ((_, _, operands, expected), found) in group.iter().zip(results) {
-            let right = match *expected {
-                "nan" => is_nan(result, found),
-                expected => u64::from_str_radix(expected, 16).expect("a number") == found,
-            };
-            if !right {
-                wrong.push(format!("{instruction} of {operands:x?}: {found:x}, not {expected}"));
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for group in groups() {
+        let mut gpu = Gpu::load(&[&kernel(&group)]);
+        let operands: Vec<u64> = group.iter().flat_map(|case| case.operands).collect();
+        let (input, output) = (gpu.buffer(&operands), gpu.buffer(&vec![0_u64; group.len()]));
+        gpu.run("k", 1, group.len() as u32, &[input, output]);
+        for (case, found) in group.iter().zip(gpu.read::<u64>(output)) {
+            count += 1;
+            if !case.is(found) {
+                wrong.push(format!("{} of {:x?}: {found:x}, not {}", case.instruction, case.operands, case.result));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(count > 15_000);
+    assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

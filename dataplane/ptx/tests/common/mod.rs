@@ -69,9 +69,18 @@ impl Gpu {
     }
 }
 
-/// A kernel that runs `body` on `%a0` to `%a3`, registers of these types, and stores `%d`, of type `result`. Each
-/// thread takes the next of `operands`.
+/// Runs [`text`] on the interpreter; each thread takes the next of `operands`.
 pub(crate) fn run(declare: &str, body: &str, types: &[&str], result: &str, operands: &[[u64; 4]]) -> Vec<u64> {
+    let mut gpu = Gpu::load(&[&text(declare, body, types, result)]);
+    let input = gpu.buffer(&operands.iter().flatten().copied().collect::<Vec<u64>>());
+    let output = gpu.buffer(&vec![0_u64; operands.len()]);
+    gpu.run("k", 1, operands.len() as u32, &[input, output]);
+    gpu.read(output)
+}
+
+/// A kernel `k` that runs `body` on `%a0` to `%a3`, registers of these types, and stores `%d`, of type `result`. It takes where
+/// each thread has its four operands, and where its result is to be, of 64 bits each.
+pub(crate) fn text(declare: &str, body: &str, types: &[&str], result: &str) -> String {
     let register = |ty: &str| if ty == ".pred" { ".pred".to_string() } else { format!(".b{}", &ty[2..]) };
     let mut text = String::from(
         ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 in, .param .u64 out)\n{\n\
@@ -100,11 +109,7 @@ pub(crate) fn run(declare: &str, body: &str, types: &[&str], result: &str, opera
         line(format!("st.global{} [%out], %d;", register(result)));
     }
     line("ret;\n}".into());
-    let mut gpu = Gpu::load(&[&text]);
-    let input = gpu.buffer(&operands.iter().flatten().copied().collect::<Vec<u64>>());
-    let output = gpu.buffer(&vec![0_u64; operands.len()]);
-    gpu.run("k", 1, operands.len() as u32, &[input, output]);
-    gpu.read(output)
+    text
 }
 
 /// Arguments as a launch has them, each aligned to its size.
