@@ -247,7 +247,7 @@ impl Draft<'_> {
                 self.shared += 1;
                 let producer = match &vram {
                     None => berth_ring::shared(memory, geometry, base)?,
-                    Some(vram) => berth_ring::posted(memory, base, vram.memory.clone(), vram.at, geometry)?,
+                    Some(vram) => berth_ring::posted(memory, base, vram.memory.clone(), vram.memory.at(), geometry)?,
                 };
                 self.gpus.entry(*gpu).or_default().push(RingFile { file, header, vram });
                 // Its dispatcher is ours, and answers before it frees.
@@ -269,7 +269,7 @@ impl Draft<'_> {
         if place == Place::Pinned || *device == Choice::Soft || place == Place::Auto && are_graphs() {
             return Ok(None);
         }
-        let found = match Vram::allocate(&gpus::worker()?, device, geometry.posted_size()) {
+        let found = match Vram::allocate(&gpus::worker()?, device, geometry.posted_size(), vram_base(self.shared)) {
             Ok(memory) => memory,
             Err(why) if place == Place::Auto => {
                 info!("gpu {name}: requests lie in memory of the host, which it reads: {why}");
@@ -277,8 +277,7 @@ impl Draft<'_> {
             }
             Err(why) => return Err(why).with_context(|| format!("gpu {name}, memory = \"vram\"")),
         };
-        let (at, slots) = (vram_base(self.shared), geometry.posted_slots());
-        Ok(Some(RingVram { memory: Arc::new(found), at, slots }))
+        Ok(Some(RingVram { memory: Arc::new(found), slots: geometry.posted_slots() }))
     }
 }
 

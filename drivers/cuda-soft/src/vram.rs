@@ -1,7 +1,7 @@
 //! Memory of the device that other processes map: files without a name, mapped where the device sees them.
 //!
 //! With `CUDA_SOFT_DMA_BUF` set to `none` no dma-buf is exported, with `device` a CPU cannot map it, and with `stale` what a CPU
-//! writes by it reaches nobody.
+//! writes by it reaches nobody; with `elsewhere` no address can be chosen.
 
 use std::{
     env,
@@ -127,6 +127,8 @@ export! {
     }
 
     fn cuMemAddressReserve(at: *mut u64, bytes: usize, _alignment: usize, wanted: u64, _flags: u64) {
+        let is_elsewhere = env::var("CUDA_SOFT_DMA_BUF").is_ok_and(|said| said == "elsewhere");
+        let wanted = if is_elsewhere { 0 } else { wanted };
         idle(|gpu| {
             // Where it is asked to, if nothing lies there.
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -64,9 +64,7 @@ pub struct RingFile {
 pub struct RingVram {
     /// The memory.
     pub memory: Arc<Vram>,
-    /// Where the GPU sees its first byte.
-    pub at: usize,
-    /// Bytes from there to the first slot.
+    /// Bytes from its first one to the first slot.
     pub slots: usize,
 }
 
@@ -273,10 +271,10 @@ impl Ward for Worker {
     }
 
     fn greeting(&mut self) -> Vec<u8> {
-        let vram = |RingVram { memory, at, slots }: &RingVram| VramFd {
+        let vram = |RingVram { memory, slots }: &RingVram| VramFd {
             fd: memory.as_fd().as_raw_fd(),
             bytes: memory.size(),
-            at: *at as u64,
+            at: memory.at() as u64,
             slots: *slots,
         };
         let ring = |(_, ring): &(_, RingFile)| RingFd {

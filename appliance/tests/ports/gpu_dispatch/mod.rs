@@ -74,6 +74,22 @@ fn recover(client: &common::Client) -> Duration {
     began.elapsed()
 }
 
+/// So many calls, 32 at a time: every answer is right.
+fn increments(client: &common::Client, count: u32) {
+    let args = |id: u32| (0..id % 100).map(|at| (at * 7 + id) as u8).collect::<Vec<_>>();
+    let (mut sent, mut taken) = (0, 0);
+    while taken < count {
+        while sent < count && sent < taken + 32 {
+            client.send(&request(RPC_INCREMENT, &args(sent), sent, sent.into()));
+            sent += 1;
+        }
+        let answer = client.response();
+        let wanted: Vec<_> = args(taken).iter().map(|byte| byte.wrapping_add(1)).collect();
+        assert_eq!((answer.request_id, answer.status, answer.result), (taken, 0, wanted));
+        taken += 1;
+    }
+}
+
 #[test]
 fn ten_thousand_answers_are_right() {
     let berth = Berth::start(&config(RPC, INCREMENT));
@@ -83,19 +99,7 @@ fn ten_thousand_answers_are_right() {
         (&"gpu0".into(), &"soft".into(), &"soft".into(), &"pinned".into())
     );
     assert_ne!(worker(&berth), berth.pid());
-    let client = berth.client("a");
-    let args = |id: u32| (0..id % 100).map(|at| (at * 7 + id) as u8).collect::<Vec<_>>();
-    let (mut sent, mut taken) = (0, 0);
-    while taken < 10_000 {
-        while sent < 10_000 && sent < taken + 32 {
-            client.send(&request(RPC_INCREMENT, &args(sent), sent, sent.into()));
-            sent += 1;
-        }
-        let answer = client.response();
-        let wanted: Vec<_> = args(taken).iter().map(|byte| byte.wrapping_add(1)).collect();
-        assert_eq!((answer.request_id, answer.status, answer.result), (taken, 0, wanted));
-        taken += 1;
-    }
+    increments(&berth.client("a"), 10_000);
     let stopped = berth.stop();
     assert!(stopped.status.success(), "{}", stopped.stderr);
     assert_eq!(stopped.sum("a", "service", "answered"), 10_000);

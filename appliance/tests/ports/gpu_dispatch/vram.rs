@@ -2,7 +2,7 @@
 
 use std::{process::Command, thread, time::Duration};
 
-use super::{GPU, HANDLER_FAILED, RPC, config, counters, device, recover, signal};
+use super::{GPU, HANDLER_FAILED, RPC, config, counters, device, increments, recover, signal};
 use crate::common::{Berth, INCREMENT, RPC_INCREMENT, command, fails, request, write_config};
 
 /// The driver exports such dma-bufs; empty: those that a CPU maps.
@@ -23,19 +23,7 @@ fn requests_there_are_answered_like_others() {
         let text = text(memory, "", INCREMENT).replace("limit_ms", &format!("limit_ms = 1000\nblocks = {blocks}\n#"));
         let berth = Berth::start_as(&text, driver(""));
         assert_eq!(berth.ready["gpus"][0]["memory"], "vram");
-        let client = berth.client("a");
-        let args = |id: u32| (0..id % 100).map(|at| (at * 7 + id) as u8).collect::<Vec<_>>();
-        let (mut sent, mut taken) = (0, 0);
-        while taken < 2000 {
-            while sent < 2000 && sent < taken + 32 {
-                client.send(&request(RPC_INCREMENT, &args(sent), sent, sent.into()));
-                sent += 1;
-            }
-            let answer = client.response();
-            let wanted: Vec<_> = args(taken).iter().map(|byte| byte.wrapping_add(1)).collect();
-            assert_eq!((answer.request_id, answer.status, answer.result), (taken, 0, wanted));
-            taken += 1;
-        }
+        increments(&berth.client("a"), 2000);
         let stopped = berth.stop();
         assert_eq!(stopped.sum("a", "service", "answered"), 2000);
         assert_eq!(counters(&stopped), [0; 3]);
@@ -86,6 +74,7 @@ fn what_no_cpu_can_map_is_told_and_replaced_only_where_that_is_asked_for() {
             "cuMemGetHandleForAddressRange: CUDA_ERROR_NOT_SUPPORTED (801): operation not supported; dma-bufs need the open \
              kernel modules of NVIDIA's driver",
         ),
+        ("elsewhere", "the driver maps it at 0x"),
         ("device", "a CPU cannot map its dma-buf: "),
         ("stale", "what the GPU writes does not reach a CPU that maps its dma-buf"),
     ] {

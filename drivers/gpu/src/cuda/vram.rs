@@ -29,8 +29,6 @@ const NOT_SUPPORTED: i32 = 801;
 
 /// Memory that this process has mapped, and by which others do.
 pub(crate) struct Exported {
-    /// Where this process's kernels and copies see it.
-    pub(crate) address: u64,
     /// At least as many as were asked for.
     pub(crate) bytes: usize,
     /// What another process of the driver's imports. It keeps the memory.
@@ -49,8 +47,9 @@ impl Cuda {
         Location { kind: DEVICE, id: self.device }
     }
 
-    /// Allocates memory of the GPU, whose bytes are anything. This process keeps it mapped.
-    pub(crate) fn export(&mut self, bytes: usize) -> Result<Exported, DeviceError> {
+    /// Allocates memory of the GPU, whose bytes are anything, and maps it where other processes are to, for as long as this one
+    /// lives.
+    pub(crate) fn export(&mut self, bytes: usize, at: u64) -> Result<Exported, DeviceError> {
         let (driver, sharing) = self.sharing()?;
         let properties = Properties {
             kind: PINNED,
@@ -73,13 +72,13 @@ impl Cuda {
             call!(sharing of driver.export(&raw mut handle, allocation, FILE, 0))?;
             OwnedFd::from_raw_fd(handle)
         };
-        let address = self.place(allocation, bytes, 0)?;
+        self.place(allocation, bytes, at)?;
         // SAFETY: as above.
         let dma_buf = unsafe {
-            call!(sharing of driver.dma_buf(&raw mut dma_buf, address, bytes, DMA_BUF, 0)).map_err(explained)?;
+            call!(sharing of driver.dma_buf(&raw mut dma_buf, at, bytes, DMA_BUF, 0)).map_err(explained)?;
             OwnedFd::from_raw_fd(dma_buf)
         };
-        Ok(Exported { address, bytes, handle, dma_buf })
+        Ok(Exported { bytes, handle, dma_buf })
     }
 
     /// Maps memory that another process exported, where kernels are to see it, for as long as this process lives.
@@ -88,26 +87,25 @@ impl Cuda {
         let (mut allocation, file) = (0, ptr::without_provenance_mut(handle.as_raw_fd() as usize));
         // SAFETY: the place outlives the call; a descriptor is passed as a number.
         unsafe { call!(sharing of driver.import(&raw mut allocation, file, FILE)) }?;
-        self.place(allocation, bytes, at).map(drop)
+        self.place(allocation, bytes, at)
     }
 
-    /// Maps an allocation at an address, or with 0 at any, and gives the handle of it back.
-    fn place(&self, allocation: Allocation, bytes: usize, wanted: u64) -> Result<u64, DeviceError> {
+    /// Maps an allocation at an address, and gives the handle of it back.
+    fn place(&self, allocation: Allocation, bytes: usize, wanted: u64) -> Result<(), DeviceError> {
         const ANY: (usize, c_ulonglong) = (0, 0);
         let (driver, sharing) = self.sharing()?;
         let (mut at, access) = (0, Access { location: self.location(), rights: READ_WRITE });
         // SAFETY: places and description outlive the calls; the mapping keeps the allocation.
         unsafe {
             call!(sharing of driver.reserve(&raw mut at, bytes, ANY.0, wanted, ANY.1))?;
-            if wanted != 0 && at != wanted {
+            if at != wanted {
                 let message = format!("the driver maps it at {at:#x}, and not at {wanted:#x} as it is asked to");
                 return Err(DeviceError::other(message));
             }
             call!(sharing of driver.map(at, bytes, 0, allocation, 0))?;
             call!(sharing of driver.access(at, bytes, &raw const access, 1))?;
-            call!(sharing of driver.release(allocation))?;
+            call!(sharing of driver.release(allocation))
         }
-        Ok(at)
     }
 }
 

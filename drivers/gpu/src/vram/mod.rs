@@ -34,6 +34,8 @@ const MARKS: [[u8; 16]; 2] = [*b"seen by the CPU?", *b"seen by the GPU?"];
 struct Asked {
     device: Choice,
     bytes: usize,
+    /// Where kernels are to see the first one.
+    at: u64,
 }
 
 /// What it answers: how many bytes it has allocated, with handle and dma-buf beside it; then that it has seen what this process
@@ -46,6 +48,7 @@ pub struct Vram {
     handle: OwnedFd,
     base: NonNull<u8>,
     size: usize,
+    at: usize,
 }
 
 // SAFETY: the mapping is owned, and only ever handed out as a pointer.
@@ -72,11 +75,13 @@ impl AsFd for Vram {
 }
 
 impl Vram {
-    /// Has the worker at this path allocate at least so many bytes of the device, zeroed, and maps them.
+    /// Has the worker at this path allocate at least so many bytes of the device, zeroed, which its kernels are to see at this
+    /// address, and maps them.
     ///
     /// # Errors
-    /// [`GpuError::Refused`]: there is no such device, its driver exports no memory, or a CPU cannot map it.
-    pub fn allocate(worker: &Path, device: &Choice, bytes: usize) -> Result<Self, GpuError> {
+    /// [`GpuError::Refused`]: there is no such device, its driver exports no memory or has another use for the address, or a
+    /// CPU cannot map it.
+    pub fn allocate(worker: &Path, device: &Choice, bytes: usize, at: usize) -> Result<Self, GpuError> {
         let ended = |what| GpuError::Worker { what, worker: worker.to_owned() };
         let (mut ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(ANSWER))?;
@@ -85,13 +90,13 @@ impl Vram {
             command.arg("vram").stdin(OwnedFd::from(theirs)).spawn()?
         };
         let made = (|| {
-            ours.write_all(&line(&Asked { device: device.clone(), bytes }))?;
+            ours.write_all(&line(&Asked { device: device.clone(), bytes, at: at as u64 }))?;
             let (answer, mut files) = received(&ours)?;
             let size: Answer<usize> = serde_json::from_slice(&answer).map_err(|_| ended("ended before it answered"))?;
             let size = size.map_err(GpuError::Refused)?;
             let (Some(dma_buf), Some(handle)) = (files.pop(), files.pop()) else { return Err(ended("sent no memory")) };
             let base = map(&dma_buf, size).map_err(|e| refused(format!("a CPU cannot map its dma-buf: {e}")))?;
-            let vram = Self { handle, base, size };
+            let vram = Self { handle, base, size, at };
             let ends = [0, size - MARKS[0].len()];
             if !ends.iter().all(|at| vram.holds(*at, &MARKS[0])) {
                 return Err(refused("what the GPU writes does not reach a CPU that maps its dma-buf"));
@@ -112,6 +117,11 @@ impl Vram {
         let _ = child.kill();
         child.wait()?;
         made
+    }
+
+    /// Where kernels see the first byte.
+    pub fn at(&self) -> usize {
+        self.at
     }
 
     fn holds(&self, at: usize, wanted: &[u8]) -> bool {

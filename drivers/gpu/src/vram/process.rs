@@ -40,33 +40,33 @@ pub(crate) fn give(control: &UnixStream) -> io::Result<bool> {
     if input.read_until(b'\n', &mut said)? == 0 {
         return Ok(true);
     }
-    let answer: Answer<()> = seen(&mut gpu, &exported).map_err(|e| e.to_string());
+    let answer: Answer<()> = seen(&mut gpu, &asked, &exported).map_err(|e| e.to_string());
     sendmsg(control, &[IoSlice::new(&line(&answer))], &mut SendAncillaryBuffer::default(), SendFlags::empty())?;
     Ok(true)
 }
 
 fn marked(asked: &Asked) -> Result<(Cuda, Exported), DeviceError> {
     let mut gpu = Cuda::open(&asked.device)?;
-    let exported = gpu.export(asked.bytes)?;
-    gpu.fill(exported.address, exported.bytes as u64, 0)?;
-    for at in ends(&exported) {
+    let exported = gpu.export(asked.bytes, asked.at)?;
+    gpu.fill(asked.at, exported.bytes as u64, 0)?;
+    for at in ends(asked, &exported) {
         gpu.write(at, &MARKS[0])?;
     }
     Ok((gpu, exported))
 }
 
-fn ends(exported: &Exported) -> [u64; 2] {
-    [exported.address, exported.address + (exported.bytes - MARKS[0].len()) as u64]
+fn ends(asked: &Asked, exported: &Exported) -> [u64; 2] {
+    [asked.at, asked.at + (exported.bytes - MARKS[0].len()) as u64]
 }
 
 /// That the GPU sees what `berth` wrote; then all is zero.
-fn seen(gpu: &mut Cuda, exported: &Exported) -> Result<(), DeviceError> {
-    for at in ends(exported) {
+fn seen(gpu: &mut Cuda, asked: &Asked, exported: &Exported) -> Result<(), DeviceError> {
+    for at in ends(asked, exported) {
         let mut found = [0; MARKS[1].len()];
         gpu.read(at, &mut found)?;
         if found != MARKS[1] {
             return Err(DeviceError::other("what a CPU writes to the mapped dma-buf does not reach the GPU"));
         }
     }
-    gpu.fill(exported.address, exported.bytes as u64, 0)
+    gpu.fill(asked.at, exported.bytes as u64, 0)
 }
