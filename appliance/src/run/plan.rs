@@ -90,6 +90,8 @@ struct Draft<'a> {
     shared: usize,
     /// Rings that GPUs serve, by their positions in the configuration.
     gpus: BTreeMap<usize, Vec<RingFile>>,
+    /// GPUs whose memory the CPU cannot write, by the same.
+    without_vram: BTreeSet<usize>,
 }
 
 /// Every thread of the dataplane.
@@ -111,7 +113,14 @@ pub(super) struct Plan {
 }
 
 pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
-    let mut draft = Draft { config, lcores: BTreeMap::new(), at_workers: Vec::new(), shared: 0, gpus: BTreeMap::new() };
+    let mut draft = Draft {
+        config,
+        lcores: BTreeMap::new(),
+        at_workers: Vec::new(),
+        shared: 0,
+        gpus: BTreeMap::new(),
+        without_vram: BTreeSet::new(),
+    };
     let (mut facts, mut pools, mut slots) = (Vec::new(), Vec::new(), Vec::new());
     let is_parallel = config.decoders.iter().any(|decoder| decoder.cores > 1);
     for (index, port) in config.ports.iter().enumerate() {
@@ -245,13 +254,16 @@ impl Draft<'_> {
                 let base = shared_base(self.shared);
                 let vram = self.vram(*gpu, *place, geometry)?;
                 self.shared += 1;
-                let producer = match &vram {
-                    None => berth_ring::shared(memory, geometry, base)?,
-                    Some(vram) => berth_ring::posted(memory, base, vram.memory.clone(), vram.memory.at(), geometry)?,
+                let (producer, vram) = match vram {
+                    // Its dispatcher is ours, and answers before it frees.
+                    None => (berth_ring::shared(memory, geometry, base)?.patient(Duration::ZERO), None),
+                    Some(vram) => {
+                        let (producer, out) = berth_ring::posted(memory, base, vram.clone(), vram.at(), geometry)?;
+                        (producer, Some(RingVram { memory: vram, slots: geometry.posted_slots(), out }))
+                    }
                 };
                 self.gpus.entry(*gpu).or_default().push(RingFile { file, header, vram });
-                // Its dispatcher is ours, and answers before it frees.
-                return Ok(producer.patient(Duration::ZERO).trusted());
+                return Ok(producer.trusted());
             }
         };
         let cpu = worker_cpus[number % worker_cpus.len()];
@@ -262,22 +274,24 @@ impl Draft<'_> {
     }
 
     /// Memory of a GPU for the requests of a ring, where they are to lie there.
-    fn vram(&self, gpu: usize, place: Place, geometry: Geometry) -> anyhow::Result<Option<RingVram>> {
+    fn vram(&mut self, gpu: usize, place: Place, geometry: Geometry) -> anyhow::Result<Option<Arc<Vram>>> {
         let config::Gpu { name, device, .. } = &self.config.gpus[gpu];
         // Those of graphs are read by the worker.
         let are_graphs = || self.config.gpu_functions(gpu).0.all.iter().any(|function| function.graph);
-        if place == Place::Pinned || *device == Choice::Soft || place == Place::Auto && are_graphs() {
+        let is_given_up = || self.without_vram.contains(&gpu) || are_graphs();
+        if place == Place::Pinned || *device == Choice::Soft || place == Place::Auto && is_given_up() {
             return Ok(None);
         }
         let found = match Vram::allocate(&gpus::worker()?, device, geometry.posted_size(), vram_base(self.shared)) {
             Ok(memory) => memory,
             Err(why) if place == Place::Auto => {
                 info!("gpu {name}: requests lie in memory of the host, which it reads: {why}");
+                self.without_vram.insert(gpu);
                 return Ok(None);
             }
             Err(why) => return Err(why).with_context(|| format!("gpu {name}, memory = \"vram\"")),
         };
-        Ok(Some(RingVram { memory: Arc::new(found), slots: geometry.posted_slots() }))
+        Ok(Some(Arc::new(found)))
     }
 }
 

@@ -34,7 +34,7 @@ mod sequence;
 mod sync;
 
 pub use dispatcher::{Dispatcher, DispatcherStats};
-pub use producer::{Overrun, PATIENCE, Producer, ProducerStats, TxError};
+pub use producer::{Outstanding, Overrun, PATIENCE, Producer, ProducerStats, TxError};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
 #[cfg(not(loom))]
 pub use ring::{pair_in, posted, shared};

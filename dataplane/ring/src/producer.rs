@@ -1,8 +1,16 @@
 //! The host's side of a ring: requests in, answers out.
 
-#[cfg(not(loom))]
-use std::sync::Arc;
-use std::{iter::Sum, time::Duration};
+use std::{
+    iter::Sum,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Release},
+        },
+    },
+    time::Duration,
+};
 
 #[cfg(not(loom))]
 use berth_memory::Memory;
@@ -32,9 +40,8 @@ const LOOKS: u32 = 16;
 pub struct Producer {
     rx: Lane,
     tx: Lane,
-    /// Where requests go that a device reads in its own memory. That is never read here: the flags of `rx` stand in for it,
-    /// which only this producer sets and clears.
-    posted: Option<Lane>,
+    /// Where requests go that a device reads in its own memory; `rx` is unused then.
+    posted: Option<Posted>,
     slots: u32,
     /// Next slot to fill.
     head: Cursor,
@@ -58,8 +65,35 @@ pub struct Producer {
     is_trusted: bool,
     stats: ProducerStats,
     _owner: Owner,
-    /// Keeps the memory of `posted`.
-    _posted_owner: Owner,
+}
+
+/// Requests in a device's memory, where a look takes a round trip to it.
+struct Posted {
+    lane: Lane,
+    /// By slot, whether its request was announced and its answer not taken yet.
+    out: Outstanding,
+    _owner: Owner,
+}
+
+/// Which requests of a [`posted`](crate::posted) ring have no answer that was taken yet, for whoever answers them in place of a
+/// dispatcher that has ended.
+#[derive(Debug, Clone)]
+pub struct Outstanding(Arc<[AtomicBool]>);
+
+impl Outstanding {
+    #[cfg(not(loom))]
+    fn new(slots: u32) -> Self {
+        Self((0..slots).map(|_| AtomicBool::new(false)).collect())
+    }
+
+    /// Whether the request of this slot is.
+    pub fn has(&self, slot: u32) -> bool {
+        self.0[slot as usize].load(Acquire)
+    }
+
+    fn set(&self, slot: SlotIndex, is_out: bool) {
+        self.0[slot.0 as usize].store(is_out, Release);
+    }
 }
 
 const RING_REQUESTS: Family = Family::counter("ring_requests", "requests put into rings to workers");
@@ -142,7 +176,6 @@ impl Producer {
             is_trusted: false,
             stats: ProducerStats::default(),
             _owner: owner,
-            _posted_owner: None,
         }
     }
 
@@ -155,8 +188,10 @@ impl Producer {
     /// Makes it put requests into the slots of another lane, in a device's memory. The dispatcher clears a request's flag there
     /// before it publishes the answer.
     #[cfg(not(loom))]
-    pub(crate) fn posting(self, posted: Lane, owner: Arc<dyn Memory>) -> Self {
-        Self { posted: Some(posted), _posted_owner: Some(owner), ..self }
+    pub(crate) fn posting(self, lane: Lane, owner: Arc<dyn Memory>) -> (Self, Outstanding) {
+        let out = Outstanding::new(self.slots);
+        let posted = Posted { lane, out: out.clone(), _owner: Some(owner) };
+        (Self { posted: Some(posted), ..self }, out)
     }
 
     /// Lets answers come up to `patience` after their requests were freed. Zero is for dispatchers that publish the answer
@@ -203,13 +238,19 @@ impl Producer {
                 let len = fill(copy);
                 match &self.posted {
                     None => self.rx.copy_in(slot, &copy[..len]),
-                    Some(posted) => posted.post(slot, &copy[..len]),
+                    Some(posted) => {
+                        posted.lane.post(slot, &copy[..len]);
+                        // Who sees it out sees it announced.
+                        posted.out.set(slot, true);
+                    }
                 }
                 len
             }
         };
         assert!(len <= self.rx.slot_size(), "a request longer than its slot");
-        self.rx.store(slot, if self.rx.is_internal() { head.message(len) } else { self.rx.address(slot) });
+        if self.posted.is_none() {
+            self.rx.store(slot, if self.rx.is_internal() { head.message(len) } else { self.rx.address(slot) });
+        }
         self.head.advance(self.slots);
         self.outstanding += 1;
         self.free -= 1;
@@ -234,7 +275,7 @@ impl Producer {
             return unused;
         }
         let slot = self.head.slot;
-        let rx = self.rx.free_run(slot, self.slots).min(unused);
+        let rx = if self.posted.is_some() { unused } else { self.rx.free_run(slot, self.slots).min(unused) };
         let tx = self.tx.free_run(slot, self.slots);
         if rx != 0 && tx == 0 && self.tx.load(slot) != IN_FLIGHT {
             // No request of ours is waiting in this slot: the answer of one that was given up.
@@ -330,6 +371,13 @@ impl Producer {
         }
         self.looked = Some(self.now);
         let mut slot = self.tail.slot;
+        if let Some(posted) = &self.posted {
+            let freed = &mut self.freed[slot.0 as usize];
+            if freed.0 != self.stats.collected && posted.lane.load(slot) == FREE {
+                *freed = (self.stats.collected, self.now);
+            }
+            return;
+        }
         for number in self.stats.collected..self.stats.pushed {
             let freed = &mut self.freed[slot.0 as usize];
             if freed.0 != number && self.rx.load(slot) == FREE {
@@ -392,11 +440,12 @@ impl Drop for Publish<'_> {
             Some(TxError::Unanswered) => p.stats.unanswered += 1,
             Some(TxError::BadFlag(_)) => p.stats.bad_flags += 1,
         }
+        if let Some(posted) = &p.posted {
+            // Before the flag: who sees it out and without an answer is to give it one.
+            posted.out.set(p.tail.slot, false);
+        }
         if !p.tx.is_internal() {
             p.tx.store(p.tail.slot, FREE);
-            if p.posted.is_some() {
-                p.rx.store(p.tail.slot, FREE);
-            }
         }
         p.tail.advance(p.slots);
         p.outstanding -= 1;

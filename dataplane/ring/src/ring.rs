@@ -15,7 +15,7 @@ use crate::{
     sync::{HEAD, Lane},
 };
 #[cfg(not(loom))]
-use crate::{abi, sync::WORD};
+use crate::{Outstanding, abi, sync::WORD};
 
 /// Index of a slot, from 0. A response is in the tx slot with the same index as its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -367,11 +367,12 @@ pub fn shared(memory: impl Memory, geometry: Geometry, base: usize) -> Result<Pr
     Ok(Producer::new(ring.rx, ring.tx, ring.slots, ring.owner).distrusting())
 }
 
-/// [`shared`], with requests in `posted`: memory of a device, which that process has mapped at `posted_base`, and which is
-/// written here and never read. It has the flags of requests, and behind them the slots ([`Geometry::posted_size`]).
+/// [`shared`], with requests in `posted`: memory of a device, which that process has mapped at `posted_base`. It has the flags of
+/// requests, and behind them the slots ([`Geometry::posted_size`]); those of the file are unused.
 ///
-/// The file's own flags of requests say which of them were not taken yet, its slots of requests are unused. The dispatcher
-/// clears a request's flag before it publishes the answer, since the slot is filled again after that.
+/// The dispatcher clears a request's flag before it publishes the answer, since the slot is filled again after that. The producer
+/// does not read the device's memory, but for the flag of an oldest request that has no answer. When the dispatcher's process has
+/// ended, [`Outstanding`] tells which requests want one.
 ///
 /// # Errors
 /// As [`shared`], of either memory.
@@ -382,7 +383,7 @@ pub fn posted(
     posted: Arc<dyn Memory>,
     posted_base: usize,
     geometry: Geometry,
-) -> Result<Producer, RingError> {
+) -> Result<(Producer, Outstanding), RingError> {
     fits(&*posted, geometry.posted_size())?;
     let flags = geometry.flags_len();
     posted.zero_at(0, flags);

@@ -14,7 +14,7 @@ use std::{
 
 use berth_memory::{Heap, Memory};
 use berth_port::Nanos;
-use berth_ring::{ErrorCode, Geometry, Producer, RingError, SlotIndex, TxError, posted};
+use berth_ring::{ErrorCode, Geometry, Outstanding, Producer, RingError, SlotIndex, TxError, posted};
 
 const SLOTS: u32 = 4;
 const SIZE: usize = 72;
@@ -41,12 +41,12 @@ fn flag(memory: &Heap, at: usize) -> &AtomicU64 {
     unsafe { AtomicU64::from_ptr(memory.base().as_ptr().add(at).cast()) }
 }
 
-fn ring() -> (Producer, Arc<Heap>, Arc<Heap>, Geometry) {
+fn ring() -> (Producer, Outstanding, Arc<Heap>, Arc<Heap>, Geometry) {
     let geometry = Geometry::new(SLOTS, SIZE).unwrap();
     let (file, device) = (Arc::new(Heap::new(geometry.shared_size())), Arc::new(Heap::new(geometry.posted_size())));
     let [base, device_base] = BASES;
-    let producer = posted(Seen(file.clone()), base, device.clone(), device_base, geometry).unwrap();
-    (producer.patient(Duration::ZERO), file, device, geometry)
+    let (producer, out) = posted(Seen(file.clone()), base, device.clone(), device_base, geometry).unwrap();
+    (producer.patient(Duration::from_millis(50)), out, file, device, geometry)
 }
 
 /// Offsets of the file's flags of requests and answers, and of its slots of requests and answers, by its header.
@@ -56,8 +56,8 @@ fn parts(file: &Heap) -> [usize; 4] {
 
 #[test]
 fn requests_lie_with_the_device_and_answers_with_the_host() {
-    let (mut producer, file, device, geometry) = ring();
-    let [shadow, tx_flags, rx_data, tx_data] = parts(&file);
+    let (mut producer, out, file, device, geometry) = ring();
+    let [rx_flags, tx_flags, rx_data, tx_data] = parts(&file);
     let (slots, stride) = (geometry.posted_slots(), geometry.stride());
     for turn in 0..3 * u64::from(SLOTS) {
         let slot = (turn % u64::from(SLOTS)) as usize;
@@ -69,19 +69,21 @@ fn requests_lie_with_the_device_and_answers_with_the_host() {
         assert_eq!(pushed, Ok(SlotIndex(slot as u32)));
         let announced = (BASES[1] + slots + slot * stride) as u64;
         assert_eq!(flag(&device, 8 * slot).load(Acquire), announced);
-        assert_ne!(flag(&file, shadow + 8 * slot).load(Acquire), 0, "not taken yet");
+        assert!(out.has(slot as u32), "not taken yet");
+        // What others write to the file's flags of requests is nobody's business.
+        flag(&file, rx_flags + 8 * slot).store(turn % 2, Release);
         let mut read = vec![0; message.len()];
         device.read_at(slots + slot * stride, &mut read);
         assert_eq!(read, message);
         file.read_at(rx_data + slot * stride, &mut read);
         assert!(read.iter().all(|byte| *byte == 0), "the file's slots of requests are unused");
 
-        // The dispatcher has read it: no answer yet, for however long.
-        flag(&device, 8 * slot).store(0, Release);
-        producer.tell_time(Nanos(1 << 50));
+        // Not yet, for however long.
+        producer.tell_time(Nanos(turn << 40));
         for _ in 0..1000 {
             assert_eq!(producer.collect(1, |_, answer| panic!("{answer:?}")), 0);
         }
+        flag(&device, 8 * slot).store(0, Release);
         file.write_at(tx_data + slot * stride, &message);
         flag(&file, tx_flags + 8 * slot).store((BASES[0] + tx_data + slot * stride) as u64, Release);
         let mut found = Vec::new();
@@ -89,7 +91,7 @@ fn requests_lie_with_the_device_and_answers_with_the_host() {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].0, slot as u32);
         assert_eq!(found[0].1.as_ref().unwrap()[..message.len()], message);
-        assert_eq!(flag(&file, shadow + 8 * slot).load(Acquire), 0);
+        assert!(!out.has(slot as u32));
     }
     let stats = producer.stats();
     assert_eq!((stats.pushed, stats.collected, stats.unanswered, stats.overruns), (12, 12, 0, 0));
@@ -97,7 +99,7 @@ fn requests_lie_with_the_device_and_answers_with_the_host() {
 
 #[test]
 fn a_slot_is_filled_again_once_its_answer_was_taken() {
-    let (mut producer, file, device, _) = ring();
+    let (mut producer, _, file, device, _) = ring();
     let [_, tx_flags, ..] = parts(&file);
     for _ in 0..SLOTS {
         producer.push(|slot| slot.len()).unwrap();
@@ -120,4 +122,24 @@ fn memory_that_is_too_short_is_refused() {
     let refused = posted(file, BASES[0], Arc::new(device), BASES[1], geometry).err();
     let (have, need) = (geometry.posted_size() - 1, geometry.posted_size());
     assert_eq!(refused, Some(RingError::ShortMemory { have, need }));
+}
+
+#[test]
+fn a_request_that_was_cleared_and_never_answered_is_given_up() {
+    let (mut producer, out, _file, device, _) = ring();
+    producer.push(|slot| slot.len()).unwrap();
+    let mut found = None;
+    let mut look = |producer: &mut Producer, millis: u64| {
+        producer.tell_time(Nanos(millis * 1_000_000));
+        for _ in 0..64 {
+            producer.collect(1, |_, answer| found = Some(answer.map(<[u8]>::len)));
+        }
+        found
+    };
+    assert_eq!(look(&mut producer, 1000), None, "the dispatcher has it");
+    flag(&device, 0).store(0, Release);
+    assert_eq!(look(&mut producer, 2000), None);
+    assert_eq!(look(&mut producer, 2049), None);
+    assert_eq!(look(&mut producer, 2050), Some(Err(TxError::Unanswered)));
+    assert!(!out.has(0) && producer.can_push());
 }

@@ -1,7 +1,7 @@
 //! Memory of the device that other processes map: files without a name, mapped where the device sees them.
 //!
-//! With `CUDA_SOFT_DMA_BUF` set to `none` no dma-buf is exported, with `device` a CPU cannot map it, and with `stale` what a CPU
-//! writes by it reaches nobody; with `elsewhere` no address can be chosen.
+//! With `CUDA_SOFT_DMA_BUF` set to `none` no dma-buf is exported, with `device` a CPU cannot map it, and with `stale` what it maps
+//! is other memory; with `elsewhere` no address can be chosen, and with `forgets` memory does not outlive its process.
 
 use std::{
     env,
@@ -46,6 +46,11 @@ unsafe impl Memory for Mapped {
     fn size(&self) -> usize {
         self.size
     }
+}
+
+/// Whether the variable says so.
+fn dma_buf(word: &str) -> bool {
+    env::var("CUDA_SOFT_DMA_BUF").is_ok_and(|said| said == word)
 }
 
 fn new_file(bytes: usize) -> Result<File, c_int> {
@@ -119,7 +124,10 @@ export! {
                 return Err(INVALID_HANDLE);
             }
             // SAFETY: it was just made.
-            let file = unsafe { File::from_raw_fd(fd) };
+            let mut file = unsafe { File::from_raw_fd(fd) };
+            if dma_buf("forgets") {
+                file = new_file(file.metadata().map_err(|_| INVALID_HANDLE)?.len() as usize)?;
+            }
             let allocation = gpu.add(|gpu| &mut gpu.allocations, file).addr() as u64;
             // SAFETY: the caller's place.
             unsafe { put(made, allocation) }
@@ -127,8 +135,7 @@ export! {
     }
 
     fn cuMemAddressReserve(at: *mut u64, bytes: usize, _alignment: usize, wanted: u64, _flags: u64) {
-        let is_elsewhere = env::var("CUDA_SOFT_DMA_BUF").is_ok_and(|said| said == "elsewhere");
-        let wanted = if is_elsewhere { 0 } else { wanted };
+        let wanted = if dma_buf("elsewhere") { 0 } else { wanted };
         idle(|gpu| {
             // Where it is asked to, if nothing lies there.
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

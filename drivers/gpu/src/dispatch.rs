@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What is said of graphs whose requests lie in memory of the device.
-const POSTED: &str = "mode = \"graph\" needs requests in memory of the host: write memory = \"pinned\"";
+pub(crate) const POSTED: &str = "mode = \"graph\" needs requests in memory of the host: write memory = \"pinned\"";
 
 /// Values of the word `stop`, by which a kernel is told to run on or to leave.
 const RUN: u32 = 0;

@@ -15,13 +15,15 @@ use std::{
 use berth_memory::Memory as _;
 use berth_port::{Family, Tables};
 use berth_process::supervise::{End, Patience, Supervised, Ward};
-use berth_ring::ErrorCode;
+use berth_ring::{ErrorCode, Outstanding};
 use tracing::{error, info, warn};
 
 use crate::{
     child,
     choice::Choice,
     control::{self, Functions, Report, RingFd, VramFd, line},
+    dispatch::POSTED,
+    functions::are_graphs,
     mapping::{At, Mapping},
     vram::Vram,
 };
@@ -66,6 +68,8 @@ pub struct RingVram {
     pub memory: Arc<Vram>,
     /// Bytes from its first one to the first slot.
     pub slots: usize,
+    /// Requests that want an answer when a worker has ended.
+    pub out: Outstanding,
 }
 
 /// Why a GPU does not run these functions.
@@ -120,6 +124,8 @@ pub const COUNTERS: Tables = &[GpuCounts::TABLE];
 #[derive(Debug)]
 pub struct Gpu {
     settings: Settings,
+    /// Requests of some ring, of all, lie in its memory.
+    has_posted: bool,
     is_posted: bool,
     state: Arc<State>,
     child: Supervised,
@@ -193,14 +199,15 @@ impl Gpu {
             beats: AtomicU64::new(0),
             is_up: AtomicBool::new(false),
         });
-        let is_posted = rings.iter().all(|ring| ring.vram.is_some());
+        let mut are_posted = rings.iter().map(|ring| ring.vram.is_some());
+        let (is_posted, has_posted) = (are_posted.clone().all(|posted| posted), are_posted.any(|posted| posted));
         let mapped = |ring: RingFile| Ok((Mapping::new(&ring.file, At::Anywhere)?, ring));
         let rings = rings.into_iter().map(mapped).collect::<std::io::Result<_>>()?;
         let ward = Worker { settings: settings.clone(), state: state.clone(), rings, has_served: false };
         let patience = Patience { start: START, silence: settings.limit, rest: REST, rest_max: REST_MAX };
         let child = Supervised::start(&format!("berth-{}", settings.name), ward, patience)?;
         state.wait(&settings.worker)?;
-        Ok(Self { settings, is_posted, state, child })
+        Ok(Self { settings, has_posted, is_posted, state, child })
     }
 
     /// As the configuration calls it.
@@ -226,6 +233,9 @@ impl Gpu {
     /// Has the worker run these functions from now on, and waits until it does. What it was asked before is answered by those
     /// that it had.
     pub fn reload(&self, functions: Functions) -> Result<(), GpuError> {
+        if self.has_posted && are_graphs(&functions) {
+            return Err(GpuError::Refused(format!("{POSTED}, and restart")));
+        }
         let line = line(&control::Command::Load(functions.clone()));
         let before = std::mem::replace(&mut *self.state.lock(), (functions, Loading::Waiting));
         self.child.tell(&line);
@@ -271,7 +281,7 @@ impl Ward for Worker {
     }
 
     fn greeting(&mut self) -> Vec<u8> {
-        let vram = |RingVram { memory, slots }: &RingVram| VramFd {
+        let vram = |RingVram { memory, slots, .. }: &RingVram| VramFd {
             fd: memory.as_fd().as_raw_fd(),
             bytes: memory.size(),
             at: memory.at() as u64,
@@ -334,7 +344,7 @@ impl Ward for Worker {
         let flag = ErrorCode::UNWOUND.to_flag();
         let refuse = |(mapping, ring): &(Mapping, RingFile)| match &ring.vram {
             None => mapping.refuse_all(flag),
-            Some(vram) => mapping.refuse_posted(&*vram.memory, flag),
+            Some(vram) => mapping.refuse_posted(&*vram.memory, &vram.out, flag),
         };
         let refused: usize = self.rings.iter().map(refuse).sum();
         self.state.refused.fetch_add(refused as u64, Relaxed);

@@ -12,7 +12,10 @@ use std::{
 };
 
 use berth_memory::{Memory, flush_stores};
-use berth_ring::abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing};
+use berth_ring::{
+    Outstanding,
+    abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing},
+};
 
 /// A mapped ring file. Offsets and lengths were checked against its size.
 #[derive(Debug)]
@@ -112,16 +115,20 @@ impl Mapping {
     }
 
     /// [`Mapping::refuse_all`] of a ring whose requests lie in this memory, flags first ([`berth_ring::posted`]).
-    pub(crate) fn refuse_posted(&self, posted: &impl Memory, flag: u64) -> usize {
+    pub(crate) fn refuse_posted(&self, posted: &impl Memory, out: &Outstanding, flag: u64) -> usize {
         let mut refused = 0;
         for slot in 0..self.front.slots {
-            // Set once the request is announced, cleared when its answer is taken.
-            let is_out = self.flag(self.front.rx_flags, slot).load(Acquire) != 0;
             let tx = self.flag(self.front.tx_flags, slot);
-            if is_out && tx.load(Acquire) == 0 {
-                // Before its producer may fill the slot again.
-                posted.write_at(8 * slot as usize, &[0; 8]);
-                flush_stores();
+            // The flag first: its producer frees it last.
+            if tx.load(Acquire) != 0 {
+                continue;
+            }
+            let is_out = out.has(slot);
+            // Before its producer may fill the slot again. A flag of a request that is not out is a stray one, or of a request
+            // that is just being announced, which its producer gives up.
+            posted.write_at(8 * slot as usize, &[0; 8]);
+            flush_stores();
+            if is_out {
                 tx.store(flag, Release);
                 refused += 1;
             }

@@ -76,5 +76,5 @@ fn bar1(root: &Root, device: &str) -> Option<u64> {
     let mut words = text.lines().nth(1)?.split_whitespace();
     let mut word = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();
     let (start, end) = (word()?, word()?);
-    (end > start).then(|| end - start + 1)
+    (end > start).then(|| (end - start).saturating_add(1))
 }

@@ -98,13 +98,14 @@ fn place(root: &Root, address: &str) -> Option<Place> {
 
 /// What the IOMMU does with the requests of these devices, and what mends it where it translates their addresses.
 fn iommu(root: &Root, devices: &[&str]) -> (String, Option<String>) {
+    const TAKEN: &str = "vfio-pci's";
     let mode = |address: &&str| {
         let device = format!("{DEVICES}/{address}");
         let group = root.link_name(&format!("{device}/iommu_group"))?;
         // What vfio-pci has is translated in any case, as its user says.
         let is_taken = root.link_name(&format!("{device}/driver")).is_some_and(|driver| driver == "vfio-pci");
-        let mode = root.read(&format!("/sys/kernel/iommu_groups/{group}/type"));
-        (!is_taken).then(|| (address.to_string(), mode.unwrap_or_else(|| "not told".into())))
+        let mode = root.read(&format!("/sys/kernel/iommu_groups/{group}/type")).unwrap_or_else(|| "not told".into());
+        Some((address.to_string(), if is_taken { TAKEN.into() } else { mode }))
     };
     let modes: Vec<_> = devices.iter().filter_map(mode).collect();
     let others: Vec<_> = modes.iter().filter(|(_, mode)| mode != "identity").collect();

@@ -40,20 +40,25 @@ impl Devices {
         }
     }
 
-    fn allows(&self, node: &str) -> bool {
+    /// `groups`: the names of `/proc/devices`.
+    fn allows(&self, groups: &str, node: &str) -> bool {
         let is_open = self.allowed.is_empty() && matches!(&*self.policy, "" | "auto");
-        let group = format!("char-{}", group(node));
+        let group = format!("char-{}", group(groups, node));
         let is_its = |allowed: &String| allowed == &format!("/dev/{node}") || matches(allowed, &group);
         !self.private && (is_open || self.allowed.iter().any(is_its))
     }
 }
 
-/// The group of a node in `/proc/devices`, as NVIDIA's modules name them.
-fn group(node: &str) -> &str {
+/// The group of a node in `/proc/devices`, as NVIDIA's modules name them: of the driver's own nodes `nvidia` and `nvidiactl` since
+/// 550, `nvidia-frontend` before 545, and `nvidia` between.
+fn group<'n>(groups: &str, node: &'n str) -> &'n str {
+    let has = |group: &str| groups.lines().any(|line| line.split_whitespace().nth(1) == Some(group));
     match node {
         _ if node.starts_with("nvidia-uvm") => "nvidia-uvm",
         _ if node.starts_with("nvidia-caps/") => "nvidia-caps",
         _ if node.starts_with("nvidia-") => node,
+        _ if has("nvidia-frontend") => "nvidia-frontend",
+        "nvidiactl" if has("nvidiactl") => "nvidiactl",
         _ => "nvidia",
     }
 }
@@ -80,7 +85,8 @@ pub(super) fn examine(root: &Root, f: &mut Findings) {
     for (name, folder) in drop_ins(root) {
         devices.read(&root.read(&format!("{folder}/{name}")).unwrap_or_default());
     }
-    let lacking: Vec<_> = nodes(root).into_iter().filter(|node| !devices.allows(node)).collect();
+    let groups = root.read("/proc/devices").unwrap_or_default();
+    let lacking: Vec<_> = nodes(root).into_iter().filter(|node| !devices.allows(&groups, node)).collect();
     if lacking.is_empty() {
         f.ok(WHAT, format!("{UNIT} lets them in"));
         return;
@@ -107,7 +113,9 @@ fn drop_ins(root: &Root) -> BTreeMap<String, String> {
 /// The nodes that a driver opens, those among them that are there or not yet, below `/dev`.
 fn nodes(root: &Root) -> Vec<String> {
     let mut nodes: Vec<_> = ["nvidia0", "nvidiactl", "nvidia-uvm"].map(str::to_owned).into();
-    nodes.extend(root.names("/dev").into_iter().filter(|name| name.starts_with("nvidia") && name != "nvidia-caps"));
+    nodes.extend(
+        root.names("/dev").into_iter().filter(|name| name.starts_with("nvidia") && !name.starts_with("nvidia-caps")),
+    );
     nodes.extend(root.names("/dev/nvidia-caps").into_iter().map(|name| format!("nvidia-caps/{name}")));
     nodes.sort_unstable();
     nodes.dedup();

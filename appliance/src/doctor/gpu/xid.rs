@@ -93,6 +93,8 @@ fn xid(record: &str) -> Option<(String, u32, u64)> {
     let facility = head.next()?.parse::<u32>().ok()? >> 3;
     let seconds = head.nth(1)?.parse::<u64>().ok()? / 1_000_000;
     let (address, rest) = text.strip_prefix("NVRM: Xid (PCI:")?.split_once("): ")?;
+    // Of an instance, " GPU-I:" and more follow.
+    let address = address.split_whitespace().next()?;
     let number = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-    (facility == 0 && !address.is_empty()).then(|| (address.to_ascii_lowercase(), number, seconds))
+    (facility == 0).then(|| (address.to_ascii_lowercase(), number, seconds))
 }

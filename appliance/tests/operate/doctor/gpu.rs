@@ -92,6 +92,7 @@ fn the_way_from_a_gpu_to_the_nearest_card() {
     // What vfio-pci has is mapped as its user says.
     symlink(root.join("sys/bus/pci/drivers/vfio-pci"), root.join("sys/bus/pci/devices/0000:3e:00.0/driver")).unwrap();
     assert_eq!(path().1, None);
+    assert!(path().0.ends_with("; the IOMMU's mode is vfio-pci's for 0000:3e:00.0"), "{:?}", path());
     translate(root, GPU, "DMA\n");
     assert_eq!(path().1.as_deref(), Some("boot with iommu=pt"));
     translate(root, GPU, "identity\n");
@@ -112,7 +113,7 @@ fn the_way_from_a_gpu_to_the_nearest_card() {
     config("0000:3c:01.0", &[0; 256]).unwrap();
     config("0000:3c:00.0", &[0; 64]).unwrap();
     let told = (
-        format!("{switch}ACS is told to root alone; the IOMMU passes through"),
+        format!("{switch}ACS is told to root alone; the IOMMU's mode is vfio-pci's for 0000:3e:00.0"),
         Some("run berth doctor as root".into()),
     );
     assert_eq!(path(), told);
@@ -224,6 +225,8 @@ fn xids_are_read_from_the_kernels_log() {
     log(&[fault, lost]);
     let found = "79: the card is gone from the bus; 5 s after the start, the last of 2";
     assert_eq!(xids(), (found.to_owned(), Some("restart the host; see to slot, power and cooling".to_owned())));
+    log(&["3,1043,7000000,-;NVRM: Xid (PCI:0000:3d:00 GPU-I:05): 94, pid=7, name=worker, Contained"]);
+    assert!(xids().0.starts_with("94: a memory error that one process had; 7 s "), "an instance's: {:?}", xids());
     log(&[lost, fault, ""]);
     assert!(
         xids().0.starts_with("31: a kernel's access to memory that is not mapped; 4 s "),
@@ -288,6 +291,15 @@ fn the_unit_lets_device_nodes_in_or_not() {
     assert_eq!(row(), (all.to_owned(), mend.clone()));
     drop_in("20-gpu.conf", "[Service]\nDeviceAllow=\nDeviceAllow=char-nvidia rw\nDeviceAllow=char-nvidia-uvm\n");
     assert_eq!(row(), ("berth.service lets in no /dev/nvidia-caps/nvidia-cap1".to_owned(), mend.clone()));
+    // What the groups are called depends on the driver's version.
+    for (groups, found) in [
+        ("195 nvidia\n195 nvidiactl\n", "/dev/nvidia-caps/nvidia-cap1, /dev/nvidiactl"),
+        ("195 nvidia-frontend\n", "/dev/nvidia-caps/nvidia-cap1, /dev/nvidia0, /dev/nvidia7, /dev/nvidiactl"),
+    ] {
+        write(root, "/proc/devices", groups);
+        assert_eq!(row().0, format!("berth.service lets in no {found}"));
+    }
+    write(root, "/proc/devices", "");
     drop_in(
         "20-gpu.conf",
         "DeviceAllow=\nDeviceAllow = /dev/nvidia0 rw\nDeviceAllow=char-nvidia-* r\nDeviceAllow=char-nv?dia rw\n",

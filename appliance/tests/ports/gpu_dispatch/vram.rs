@@ -76,6 +76,7 @@ fn what_no_cpu_can_map_is_told_and_replaced_only_where_that_is_asked_for() {
         ),
         ("elsewhere", "the driver maps it at 0x"),
         ("device", "a CPU cannot map its dma-buf: "),
+        ("forgets", "what a CPU writes to the mapped dma-buf does not reach the GPU's next process"),
         ("stale", "what the GPU writes does not reach a CPU that maps its dma-buf"),
     ] {
         let (_folder, config) = write_config(&text("vram", "", INCREMENT), &[]);
@@ -109,4 +110,20 @@ fn graphs_and_the_gpu_in_software_have_requests_in_memory_of_the_host() {
     }
     let berth = Berth::start_as(&text("auto", "", &graph), driver(""));
     assert_eq!(berth.ready["gpus"][0]["memory"], "pinned");
+}
+
+#[test]
+fn a_reload_to_graphs_is_refused_and_costs_nothing() {
+    let berth = Berth::start_as(&text("auto", "", INCREMENT), driver(""));
+    let client = berth.client("a");
+    berth.write("berth.toml", &text("auto", "", &device("reverse_graph", "mode = \"graph\"")));
+    berth.signal("-HUP");
+    for _ in 0..100 {
+        assert_eq!(client.call(RPC_INCREMENT, &[1]).result, [2]);
+        thread::sleep(Duration::from_millis(10));
+    }
+    let stopped = berth.stop();
+    assert_eq!(counters(&stopped), [0; 3]);
+    let told = "mode = \"graph\" needs requests in memory of the host: write memory = \"pinned\", and restart";
+    assert!(stopped.stderr.contains(told), "{}", stopped.stderr);
 }

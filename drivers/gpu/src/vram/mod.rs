@@ -1,12 +1,13 @@
 //! Memory of a GPU that the CPU writes: a worker allocates it, and this process maps its dma-buf. The allocation lives as long as
 //! the handle that is kept here, and workers that come and go import it.
 //!
-//! Not every driver lets a CPU map a dma-buf. So both sides look whether bytes arrive, before anything relies on it.
+//! Not every driver lets a CPU map a dma-buf, or holds memory whose process has ended. So both sides look whether bytes arrive,
+//! and another worker whether they are there, before anything relies on it.
 
 pub(crate) mod process;
 
 use std::{
-    io::{self, BufRead as _, BufReader, IoSliceMut, Write as _},
+    io::{self, ErrorKind, IoSliceMut, Write as _},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
@@ -18,29 +19,34 @@ use std::{
 };
 
 use berth_memory::{Memory, flush_stores};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::{
+    io::retry_on_intr,
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{child, choice::Choice, control::line, gpu::GpuError};
 
-/// How long a worker may take for each answer: a driver that starts takes a second or two.
+/// How long a worker may take to answer: a driver that starts takes a second or two.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What the worker writes to the begin and the end of the memory, and what it finds there once this process has answered.
+/// What the first worker writes to the begin and the end of the memory, and what the second one finds there.
 const MARKS: [[u8; 16]; 2] = [*b"seen by the CPU?", *b"seen by the GPU?"];
 
-/// What a worker is to allocate.
+/// What a worker is to allocate, or to import.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     device: Choice,
     bytes: usize,
     /// Where kernels are to see the first one.
     at: u64,
+    /// The handle that it inherited, of what another one has allocated.
+    exported: Option<i32>,
 }
 
-/// What it answers: how many bytes it has allocated, with handle and dma-buf beside it; then that it has seen what this process
-/// wrote, and that all is zero.
-type Answer<T> = Result<T, String>;
+/// What it answers: how many bytes there are. Handle and dma-buf come with it from one that has allocated them; one that has
+/// imported them has found what this process wrote, and zeroed all.
+type Answer = Result<usize, String>;
 
 /// Memory of a GPU, mapped by this process for writing. Reads of it are slow: each is a round trip to the card.
 #[derive(Debug)]
@@ -76,47 +82,30 @@ impl AsFd for Vram {
 
 impl Vram {
     /// Has the worker at this path allocate at least so many bytes of the device, zeroed, which its kernels are to see at this
-    /// address, and maps them.
+    /// address, and maps them. Another worker, as those are that will serve, is tried with them.
     ///
     /// # Errors
     /// [`GpuError::Refused`]: there is no such device, its driver exports no memory or has another use for the address, or a
     /// CPU cannot map it.
     pub fn allocate(worker: &Path, device: &Choice, bytes: usize, at: usize) -> Result<Self, GpuError> {
-        let ended = |what| GpuError::Worker { what, worker: worker.to_owned() };
-        let (mut ours, theirs) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(ANSWER))?;
-        let mut child = {
-            let mut command = child::worker(worker, device, Vec::new());
-            command.arg("vram").stdin(OwnedFd::from(theirs)).spawn()?
+        let asked = |bytes, exported| Asked { device: device.clone(), bytes, at: at as u64, exported };
+        let (size, mut files) = ask(worker, &asked(bytes, None))?;
+        let (Some(dma_buf), Some(handle)) = (files.pop(), files.pop()) else {
+            return Err(ended(worker, "sent no memory"));
         };
-        let made = (|| {
-            ours.write_all(&line(&Asked { device: device.clone(), bytes, at: at as u64 }))?;
-            let (answer, mut files) = received(&ours)?;
-            let size: Answer<usize> = serde_json::from_slice(&answer).map_err(|_| ended("ended before it answered"))?;
-            let size = size.map_err(GpuError::Refused)?;
-            let (Some(dma_buf), Some(handle)) = (files.pop(), files.pop()) else { return Err(ended("sent no memory")) };
-            let base = map(&dma_buf, size).map_err(|e| refused(format!("a CPU cannot map its dma-buf: {e}")))?;
-            let vram = Self { handle, base, size, at };
-            let ends = [0, size - MARKS[0].len()];
-            if !ends.iter().all(|at| vram.holds(*at, &MARKS[0])) {
-                return Err(refused("what the GPU writes does not reach a CPU that maps its dma-buf"));
-            }
-            for at in ends {
-                vram.write_at(at, &MARKS[1]);
-            }
-            flush_stores();
-            ours.write_all(b"\n")?;
-            let mut answer = Vec::new();
-            BufReader::new(&ours).read_until(b'\n', &mut answer)?;
-            let seen: Answer<()> = serde_json::from_slice(&answer).map_err(|_| ended("ended before it had looked"))?;
-            seen.map_err(GpuError::Refused)?;
-            let is_zero = ends.iter().all(|at| vram.holds(*at, &[0; MARKS[0].len()]));
-            if is_zero { Ok(vram) } else { Err(refused("memory that the GPU has zeroed is not zero to a CPU")) }
-        })();
-        // One that has done its work has ended by now.
-        let _ = child.kill();
-        child.wait()?;
-        made
+        let base = map(&dma_buf, size).map_err(|e| refused(format!("a CPU cannot map its dma-buf: {e}")))?;
+        let vram = Self { handle, base, size, at };
+        let ends = [0, size - MARKS[0].len()];
+        if !ends.iter().all(|at| vram.holds(*at, &MARKS[0])) {
+            return Err(refused("what the GPU writes does not reach a CPU that maps its dma-buf"));
+        }
+        for at in ends {
+            vram.write_at(at, &MARKS[1]);
+        }
+        flush_stores();
+        ask(worker, &asked(size, Some(vram.handle.as_raw_fd())))?;
+        let is_zero = ends.iter().all(|at| vram.holds(*at, &[0; MARKS[0].len()]));
+        if is_zero { Ok(vram) } else { Err(refused("memory that the GPU has zeroed is not zero to a CPU")) }
     }
 
     /// Where kernels see the first byte.
@@ -131,6 +120,30 @@ impl Vram {
     }
 }
 
+/// Asks a new worker. It has ended, and all that it had mapped is unmapped, when this returns.
+fn ask(worker: &Path, asked: &Asked) -> Result<(usize, Vec<OwnedFd>), GpuError> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    ours.set_read_timeout(Some(ANSWER))?;
+    let mut child = {
+        let mut command = child::worker(worker, &asked.device, asked.exported.into_iter().collect());
+        command.arg("vram").stdin(OwnedFd::from(theirs)).spawn()?
+    };
+    let answered = ours.write_all(&line(asked)).and_then(|()| received(&ours));
+    // One that has answered ends by itself.
+    let _ = child.kill();
+    child.wait()?;
+    let (answer, files) = answered.map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => ended(worker, "waits for its driver"),
+        _ => e.into(),
+    })?;
+    let answer: Answer = serde_json::from_slice(&answer).map_err(|_| ended(worker, "ended before it answered"))?;
+    Ok((answer.map_err(GpuError::Refused)?, files))
+}
+
+fn ended(worker: &Path, what: &'static str) -> GpuError {
+    GpuError::Worker { what, worker: worker.to_owned() }
+}
+
 fn refused(why: impl Into<String>) -> GpuError {
     GpuError::Refused(why.into())
 }
@@ -141,7 +154,8 @@ fn received(from: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     while said.last() != Some(&b'\n') {
         let (mut bytes, mut space) = ([0; 4096], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))]);
         let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let got = recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        let into = &mut [IoSliceMut::new(&mut bytes)];
+        let got = retry_on_intr(|| recvmsg(from, into, &mut beside, RecvFlags::CMSG_CLOEXEC))?;
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(more) = message {
                 files.extend(more);

@@ -96,10 +96,9 @@ impl Rig {
         let vram_fd = vram.as_ref().map(|vram| vram.file().unwrap().as_raw_fd());
         let vram_at = base(nth) + (0x1000 << 32);
         let producer = match &vram {
-            None => shared(pages, geometry, base(nth)),
-            Some(vram) => posted(pages, base(nth), vram.clone(), vram_at, geometry),
+            None => shared(pages, geometry, base(nth)).unwrap().patient(Duration::ZERO),
+            Some(vram) => posted(pages, base(nth), vram.clone(), vram_at, geometry).unwrap().0,
         };
-        let producer = producer.unwrap().patient(Duration::ZERO);
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["worker", "--exact", "--test-threads=1"]).env(WORKER, "1").envs(variables.iter().copied());
