@@ -260,14 +260,15 @@ impl Line {
 pub(super) fn quick() -> Result<()> {
     let driver = bundle::place()?;
     // All is built, as in the folder for other machines.
-    run(rows_over(&driver)?.env("BERTH_BUNDLE", sh::root()))
+    run(rows_over(&driver).env("BERTH_BUNDLE", sh::root()))
 }
 
 /// Has [`each_row`] run with the driver of this folder.
-pub(crate) fn rows_over(folder: &Path) -> Result<Command> {
-    let mut rows = cmd(&std::env::current_exe()?.to_string_lossy(), ["gpu", "rows"]);
+pub(crate) fn rows_over(folder: &Path) -> Command {
+    // This program, also where a build has put another one in its place.
+    let mut rows = cmd("/proc/self/exe", ["gpu", "rows"]);
     rows.env("LD_LIBRARY_PATH", folder);
-    Ok(rows)
+    rows
 }
 
 /// What [`quick`] runs.
