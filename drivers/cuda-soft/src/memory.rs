@@ -17,19 +17,20 @@ const OUT_OF_MEMORY: i32 = 2;
 /// `CU_MEMHOSTALLOC_DEVICEMAP`
 const MAPPED: c_uint = 2;
 
-/// Memory of the caller's, which he unmaps after he unregistered it.
-struct Registered {
-    base: NonNull<u8>,
-    size: usize,
+/// Memory that is mapped for as long as kernels may reach it: the caller's, which he unmaps after he unregistered it, or the
+/// device's own.
+pub(crate) struct Mapped {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) size: usize,
 }
 
 // SAFETY: it is only ever handed out as a pointer.
-unsafe impl Send for Registered {}
+unsafe impl Send for Mapped {}
 // SAFETY: as above.
-unsafe impl Sync for Registered {}
+unsafe impl Sync for Mapped {}
 
-// SAFETY: mapped, readable and writable, as the caller of `cuMemHostRegister` promises.
-unsafe impl Memory for Registered {
+// SAFETY: mapped, readable and writable, as the caller of `cuMemHostRegister` promises, or as `cuMemSetAccess` has made it.
+unsafe impl Memory for Mapped {
     fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -96,7 +97,7 @@ export! {
     fn cuMemHostRegister_v2(host: *mut c_void, bytes: usize, flags: c_uint) {
         let base = NonNull::new(host.cast::<u8>()).filter(|_| bytes > 0).ok_or(INVALID_VALUE)?;
         idle(|gpu| {
-            gpu.soft.register(Arc::new(Registered { base, size: bytes })).map_err(|e| e.code)?;
+            gpu.soft.register(Arc::new(Mapped { base, size: bytes })).map_err(|e| e.code)?;
             if flags & MAPPED != 0 {
                 gpu.registered.push(host.addr() as u64);
             }

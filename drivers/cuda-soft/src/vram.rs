@@ -15,7 +15,10 @@ use std::{
 use berth_gpu::{Buffer, Device as _};
 use berth_memory::Memory;
 
-use crate::state::{Gpu, INVALID_HANDLE, INVALID_VALUE, export, handle, idle, put};
+use crate::{
+    memory::Mapped,
+    state::{Gpu, INVALID_HANDLE, INVALID_VALUE, export, handle, idle, put},
+};
 
 const OUT_OF_MEMORY: c_int = 2;
 const NOT_SUPPORTED: c_int = 801;
@@ -25,28 +28,6 @@ const GRANULE: usize = 2 << 20;
 
 /// What `CUmemAllocationProp` begins with: pinned, exported as a file, on a device, which one.
 type Properties = [c_int; 4];
-
-/// A file of the device's memory, mapped at an address that was reserved for it, as long as the process lives.
-struct Mapped {
-    base: NonNull<u8>,
-    size: usize,
-}
-
-// SAFETY: it is only ever handed out as a pointer.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
-// SAFETY: mapped, readable and writable, and never unmapped.
-unsafe impl Memory for Mapped {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn size(&self) -> usize {
-        self.size
-    }
-}
 
 /// Whether the variable says so.
 fn dma_buf(word: &str) -> bool {

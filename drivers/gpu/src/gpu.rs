@@ -124,9 +124,8 @@ pub const COUNTERS: Tables = &[GpuCounts::TABLE];
 #[derive(Debug)]
 pub struct Gpu {
     settings: Settings,
-    /// Requests of some ring, of all, lie in its memory.
+    /// Requests of some ring lie in its memory.
     has_posted: bool,
-    is_posted: bool,
     state: Arc<State>,
     child: Supervised,
 }
@@ -199,15 +198,14 @@ impl Gpu {
             beats: AtomicU64::new(0),
             is_up: AtomicBool::new(false),
         });
-        let mut are_posted = rings.iter().map(|ring| ring.vram.is_some());
-        let (is_posted, has_posted) = (are_posted.clone().all(|posted| posted), are_posted.any(|posted| posted));
+        let has_posted = rings.iter().any(|ring| ring.vram.is_some());
         let mapped = |ring: RingFile| Ok((Mapping::new(&ring.file, At::Anywhere)?, ring));
         let rings = rings.into_iter().map(mapped).collect::<std::io::Result<_>>()?;
         let ward = Worker { settings: settings.clone(), state: state.clone(), rings, has_served: false };
         let patience = Patience { start: START, silence: settings.limit, rest: REST, rest_max: REST_MAX };
         let child = Supervised::start(&format!("berth-{}", settings.name), ward, patience)?;
         state.wait(&settings.worker)?;
-        Ok(Self { settings, has_posted, is_posted, state, child })
+        Ok(Self { settings, has_posted, state, child })
     }
 
     /// As the configuration calls it.
@@ -215,9 +213,9 @@ impl Gpu {
         &self.settings.name
     }
 
-    /// Where requests of its rings lie: `vram` if all do so in its own memory, else `pinned`.
+    /// Where requests of its rings lie: `vram` if some do so in its own memory, else `pinned`.
     pub fn memory(&self) -> &'static str {
-        if self.is_posted { "vram" } else { "pinned" }
+        if self.has_posted { "vram" } else { "pinned" }
     }
 
     /// The device that its worker has, or had last: what kind it is, and which.

@@ -14,18 +14,6 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../perf/baselines").join(name)
 }
 
-#[test]
-fn the_text_is_what_clang_makes_of_the_source() {
-    let made = Command::new("clang-14")
-        .args(["-x", "cuda", "-nocudainc", "-nocudalib", "--cuda-device-only", "--cuda-gpu-arch=sm_70"])
-        .args(["-Xclang", "-target-feature", "-Xclang", "+ptx63", "-O2", "-S", "-o", "-"])
-        .arg(path("cuda_bare.cu"))
-        .output()
-        .expect("clang-14, which `cargo xtask setup` installs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    assert_eq!(String::from_utf8(made.stdout).unwrap(), fs::read_to_string(path("cuda_bare.ptx")).unwrap());
-}
-
 /// The program, which ends with its folder.
 fn compiled() -> TempDir {
     let folder = TempDir::new().unwrap();

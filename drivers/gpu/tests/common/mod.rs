@@ -186,6 +186,23 @@ impl Rig {
         (status, result)
     }
 
+    /// So many calls of `rpc_increment`, as many at a time as there are slots, with arguments of up to 232 bytes: every answer is
+    /// right, and in its turn.
+    pub(crate) fn increments(&mut self, function: u32, count: u32) {
+        let (mut sent, mut taken) = (0, 0);
+        let args = |id: u32| (0..id % 233).map(|at| (at + id) as u8).collect::<Vec<_>>();
+        while taken < count {
+            if sent < count && self.producer.can_push() {
+                self.push(function, sent, &args(sent));
+                sent += 1;
+                continue;
+            }
+            let wanted = args(taken).iter().map(|byte| byte.wrapping_add(1)).collect();
+            assert_eq!(self.answer(), Ok((taken, 0, wanted)));
+            taken += 1;
+        }
+    }
+
     /// Ends the worker as the end of its `berth` would; whether that went well.
     pub(crate) fn end(mut self) -> bool {
         self.control.take().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
