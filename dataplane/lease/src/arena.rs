@@ -7,7 +7,7 @@ use std::{
 
 use crate::GRANULE;
 
-/// A run of bytes in a region; start and length are multiples of [`GRANULE`].
+/// A run of bytes in a region; start and length are multiples of the region's granule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// Offset of the first byte in the region.
@@ -30,28 +30,38 @@ impl Extent {
 #[derive(Debug)]
 pub struct Arena {
     len: u64,
+    granule: u64,
     free: Extents,
     /// The part of `free` that is not zero.
     dirty: Extents,
 }
 
 impl Arena {
-    /// All `len` bytes are free; a last partial [`GRANULE`] is never used. `zeroed` says whether the bytes are known to
-    /// be zero.
-    pub fn new(len: u64, zeroed: bool) -> Self {
-        let len = len / GRANULE * GRANULE;
+    /// All `len` bytes are free; a last partial granule, of `granule` bytes, is never used. `zeroed` says whether the
+    /// bytes are known to be zero.
+    ///
+    /// # Panics
+    /// If `granule` is not a power of two, or less than [`GRANULE`].
+    pub fn new(len: u64, granule: u64, zeroed: bool) -> Self {
+        assert!(granule.is_power_of_two() && granule >= GRANULE, "a granule of {granule} bytes");
+        let len = len / granule * granule;
         let (mut free, mut dirty) = (Extents::default(), Extents::default());
         let all = Extent { at: 0, len };
         free.insert(all);
         if !zeroed {
             dirty.insert(all);
         }
-        Self { len, free, dirty }
+        Self { len, granule, free, dirty }
     }
 
     /// Bytes that can be leased, free or not.
     pub fn len(&self) -> u64 {
         self.len
+    }
+
+    /// The unit of placement in bytes.
+    pub fn granule(&self) -> u64 {
+        self.granule
     }
 
     /// Whether the region is too small for a single granule.
@@ -69,10 +79,10 @@ impl Arena {
         self.dirty.total
     }
 
-    /// Takes `len` bytes, rounded up to [`GRANULE`]. Returns them and those parts of them that the caller must zero
+    /// Takes `len` bytes, rounded up to the granule. Returns them and those parts of them that the caller must zero
     /// first.
     pub fn allocate(&mut self, len: u64) -> Option<(Extent, Vec<Extent>)> {
-        let len = len.checked_next_multiple_of(GRANULE).filter(|len| *len > 0)?;
+        let len = len.checked_next_multiple_of(self.granule).filter(|len| *len > 0)?;
         let at = self.free.best_fit(len)?;
         let extent = Extent { at, len };
         Some((extent, self.take(extent)))
@@ -81,7 +91,7 @@ impl Arena {
     /// Takes exactly these bytes; `None` if not all of them are free.
     pub fn allocate_at(&mut self, extent: Extent) -> Option<Vec<Extent>> {
         let Extent { at, len } = extent;
-        let sound = at % GRANULE == 0 && len % GRANULE == 0 && len > 0 && self.free.contains(extent);
+        let sound = at % self.granule == 0 && len % self.granule == 0 && len > 0 && self.free.contains(extent);
         sound.then(|| self.take(extent))
     }
 
@@ -95,7 +105,7 @@ impl Arena {
     /// must zero them before its next call.
     pub fn clean(&mut self, max: u64) -> Option<Extent> {
         let found = self.dirty.largest()?;
-        let extent = Extent { at: found.at, len: found.len.min((max / GRANULE).max(1) * GRANULE) };
+        let extent = Extent { at: found.at, len: found.len.min((max / self.granule).max(1) * self.granule) };
         self.dirty.remove(extent);
         Some(extent)
     }

@@ -4,12 +4,14 @@ use std::{fmt, sync::Arc};
 
 use berth_memory::{Memory, Part};
 
+use crate::GRANULE;
+
 /// Blocks of a region, behind an engine: it works on a core of its own, or in the ring of the poll core that submits.
 #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
 pub trait Blocks: Send + Sync {
     /// Length of the region in bytes, a multiple of 512.
     fn len(&self) -> u64;
-    /// What the engine supports.
+    /// What the engine supports. The same at every call.
     fn info(&self) -> BlockInfo {
         BlockInfo::default()
     }
@@ -35,23 +37,30 @@ pub struct BlockInfo {
     pub compare: bool,
     /// Whether [`BlockOp::Flush`] has an effect. If not, either all completed writes are durable or none is.
     pub flush: bool,
+    /// Leases take whole multiples of this many bytes: a power of two, at least [`GRANULE`].
+    pub granule: u64,
+    /// Whether a restart loses the contents. The region then begins with zeros.
+    pub volatile: bool,
 }
 
 impl Default for BlockInfo {
-    /// Reads and writes of any size are carried out as they are; none of the optional features.
+    /// Reads and writes of any size are carried out as they are; none of the optional features; contents stay.
     fn default() -> Self {
-        Self { block_size: 1, discard: None, compare: false, flush: false }
+        Self { block_size: 1, discard: None, compare: false, flush: false, granule: GRANULE, volatile: false }
     }
 }
 
 /// One operation on blocks.
+///
+/// Offsets and lengths are multiples of 512 in a region of [`RegionKind::Block`](crate::RegionKind::Block). In a region of
+/// [`RegionKind::Vram`](crate::RegionKind::Vram) they may be any.
 pub struct BlockRequest {
     /// The operation.
     pub op: BlockOp,
-    /// First byte in the region, a multiple of 512.
+    /// First byte in the region.
     pub at: u64,
-    /// Buffers in order, a multiple of 512 bytes in all: filled by a read, written by a write, compared by a
-    /// comparison, empty for the other operations. Nobody else writes them until the request has completed.
+    /// Buffers in order: filled by a read, written by a write, compared by a comparison, empty for the other operations.
+    /// Nobody else writes them until the request has completed.
     pub pieces: Vec<Part>,
     /// Chosen by the submitter, handed to `done`.
     pub tag: u64,
@@ -126,7 +135,7 @@ pub enum BlockOp {
     Write,
     /// Fails with [`BlockError::Miscompare`] unless the region holds the same bytes as the pieces.
     Compare,
-    /// Zeroes this many bytes of the region, a multiple of 512.
+    /// Zeroes this many bytes of the region.
     Zero(u64),
     /// Gives back the space of this many bytes, as far as they form whole units; they may read as zeros from then on.
     Discard(u64),

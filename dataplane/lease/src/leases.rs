@@ -27,8 +27,8 @@ pub use relocate::{Mode, RelocateError, Relocation};
 pub use restore::RestoreError;
 
 use crate::{
-    Entry, Extent, GRANULE, Generation, LeaseId, LeaseKey, Quiescence, RegionId, RegionKind, Regions, Rights, Span,
-    State, Table, TableWriter,
+    Entry, Generation, LeaseId, LeaseKey, Quiescence, RegionId, RegionKind, Regions, Rights, Span, State, Table,
+    TableWriter,
     leases::{
         deadlines::Deadlines,
         grantees::Grantees,
@@ -172,11 +172,6 @@ impl Lease {
         self.expires + self.grace
     }
 
-    /// The granules of the region that it occupies.
-    fn extent(&self) -> Extent {
-        Extent { at: self.base, len: self.len.next_multiple_of(GRANULE) }
-    }
-
     fn status(&self, now: Nanos) -> Option<Status> {
         match self.standing {
             Standing::Live if now < self.expires => Some(Status::Active),
@@ -287,7 +282,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Starts without leases. Memory, and blocks in memory, are assumed to be zero; blocks behind an engine are not.
+    /// Starts without leases. The bytes of regions whose contents a restart loses are assumed to be zero; others are not.
     pub fn new(config: Config, regions: Regions) -> Self {
         let (_, writer) = Table::new(config.capacity);
         Self {
@@ -354,19 +349,23 @@ impl Leases {
             fenced: false,
         };
         let mut zero = Vec::new();
-        self.check_quota(holder, wanted, bytes)?;
+        self.accounts.check(holder, Item::Leases, 1)?;
         match wanted {
             Wanted::Bytes(regions) => {
-                let (span, dirty) = self.places.place(regions, near, bytes)?;
+                let room = self.accounts.room(holder, Item::Bytes);
+                let (span, dirty) = self.places.place(regions, near, bytes, room)?;
                 let blocks = self.places.kind(span.region) == Some(RegionKind::Block);
                 lease.len = if blocks { bytes.next_multiple_of(BLOCK).min(end) } else { bytes };
                 (lease.holds, lease.base, zero) = (Holding::Bytes(span.region), span.at, dirty);
             }
-            Wanted::Unit(unit) => lease.holds = Holding::Unit(unit),
+            Wanted::Unit(unit) => {
+                self.accounts.check(holder, unit.item, 1)?;
+                lease.holds = Holding::Unit(unit);
+            }
         }
         self.add(lease, true).inspect_err(|_| {
             if let Some(region) = lease.region() {
-                self.places.give_back(region, lease.extent());
+                self.places.give_back(region, self.places.extent(&lease));
             }
         })?;
         Ok(Granted { id, zero })
@@ -428,7 +427,7 @@ impl Leases {
         self.slot(key).map(|slot| self.lease(slot))
     }
 
-    /// Number of live leases (active or in grace) and of their bytes, each lease rounded up to [`GRANULE`].
+    /// Number of live leases (active or in grace) and of their bytes, each lease rounded up to its region's granule.
     pub fn live(&self) -> (u64, u64) {
         self.live
     }
@@ -465,16 +464,6 @@ impl Leases {
         self.slot(key).is_none() && self.writer.line_of(key).is_none()
     }
 
-    /// Checks the holder's quota for one more lease of `bytes` bytes, or of a unit.
-    fn check_quota(&self, holder: u128, wanted: Wanted<'_>, bytes: u64) -> Result<(), LeaseError> {
-        let check = |item, more| self.accounts.check(holder, item, more);
-        check(Item::Leases, 1)?;
-        match wanted {
-            Wanted::Unit(unit) => check(unit.item, 1),
-            Wanted::Bytes(_) => check(Item::Bytes, bytes.checked_next_multiple_of(GRANULE).ok_or(LeaseError::Quota)?),
-        }
-    }
-
     /// Records and publishes a lease whose bytes are taken already.
     fn add(&mut self, lease: Lease, holds: bool) -> Result<(), LeaseError> {
         if let Some(entry) = self.entry(&lease) {
@@ -507,14 +496,15 @@ impl Leases {
 
     /// Counts a lease that begins or ceases to live.
     fn count(&mut self, lease: &Lease, lives: bool) {
+        let extent = self.places.extent(lease);
         let (leases, bytes) = (&mut self.live.0, &mut self.live.1);
         let change: fn(&mut Accounts, u128, Item, u64) = if lives { Accounts::take } else { Accounts::give };
         if lives {
             *leases += 1;
-            *bytes += lease.extent().len;
+            *bytes += extent.len;
         } else {
             *leases -= 1;
-            *bytes -= lease.extent().len;
+            *bytes -= extent.len;
         }
         if let Holding::Unit(unit) = lease.holds {
             change(&mut self.accounts, lease.holder, unit.item, 1);

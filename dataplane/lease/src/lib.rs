@@ -37,5 +37,6 @@ pub use reader::{Guard, Held, Quiescence, Reader};
 pub use region::{Bytes, Region, RegionKind, Regions, Storage};
 pub use table::{InsertError, Table, TableWriter};
 
-/// Unit of placement in bytes: every lease starts at a multiple of it in its region.
+/// Smallest unit of placement in bytes: every lease starts at a multiple of it in its region. A region behind an engine
+/// may have a larger one, see [`BlockInfo::granule`].
 pub const GRANULE: u64 = 4096;

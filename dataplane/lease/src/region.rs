@@ -1,10 +1,10 @@
-//! Where leased bytes lie, as the layers above the drivers see it: memory, or blocks behind an asynchronous engine.
+//! Where leased bytes lie, as the layers above the drivers see it: memory, or bytes behind an asynchronous engine.
 
 use std::{fmt, sync::Arc};
 
 use berth_memory::Memory;
 
-use crate::{Blocks, RegionId};
+use crate::{Blocks, GRANULE, RegionId};
 
 /// Memory of a region, shared by all cores.
 ///
@@ -53,7 +53,7 @@ fn offset(at: u64) -> usize {
 pub enum Storage {
     /// Memory, or blocks kept in memory: an access is complete when the call returns.
     Bytes(Arc<dyn Bytes>),
-    /// Blocks behind an engine: an access is complete when the engine says so.
+    /// Blocks, or a GPU's own memory, behind an engine: an access is complete when the engine says so.
     Blocks(Arc<dyn Blocks>),
 }
 
@@ -64,6 +64,22 @@ impl Storage {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Blocks(blocks) => blocks.len(),
+        }
+    }
+
+    /// Leases take whole multiples of this many bytes.
+    pub fn granule(&self) -> u64 {
+        match self {
+            Self::Bytes(_) => GRANULE,
+            Self::Blocks(blocks) => blocks.info().granule,
+        }
+    }
+
+    /// Whether a restart loses the contents. The region then begins with zeros.
+    pub fn is_volatile(&self) -> bool {
+        match self {
+            Self::Bytes(_) => true,
+            Self::Blocks(blocks) => blocks.info().volatile,
         }
     }
 }

@@ -12,10 +12,18 @@ enum Granule {
 
 #[derive(Debug, Clone)]
 enum Step {
+    /// So many parts of a granule.
     Allocate(u64),
+    /// In granules.
     AllocateAt(u64, u64),
     Release(prop::sample::Index),
+    /// So many parts of a granule.
     Clean(u64),
+}
+
+/// A length is drawn in parts of a granule, [`GRANULE`] of them.
+fn bytes(parts: u64, granule: u64) -> u64 {
+    parts * (granule / GRANULE)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -27,22 +35,26 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Model(Vec<Granule>);
+struct Model {
+    granule: u64,
+    states: Vec<Granule>,
+}
 
 impl Model {
     fn of(&mut self, extent: Extent) -> &mut [Granule] {
-        assert!(extent.at.is_multiple_of(GRANULE) && extent.len.is_multiple_of(GRANULE), "{extent:?}");
-        &mut self.0[(extent.at / GRANULE) as usize..(extent.end() / GRANULE) as usize]
+        let granule = self.granule;
+        assert!(extent.at.is_multiple_of(granule) && extent.len.is_multiple_of(granule), "{extent:?}");
+        &mut self.states[(extent.at / granule) as usize..(extent.end() / granule) as usize]
     }
 
     fn count(&self, which: &[Granule]) -> u64 {
-        self.0.iter().filter(|granule| which.contains(granule)).count() as u64 * GRANULE
+        self.states.iter().filter(|granule| which.contains(granule)).count() as u64 * self.granule
     }
 
     /// The longest run of free granules.
     fn longest(&self) -> u64 {
-        let runs = self.0.split(|granule| !matches!(granule, Granule::Zero | Granule::Dirty));
-        runs.map(|run| run.len() as u64 * GRANULE).max().unwrap_or(0)
+        let runs = self.states.split(|granule| !matches!(granule, Granule::Zero | Granule::Dirty));
+        runs.map(|run| run.len() as u64 * self.granule).max().unwrap_or(0)
     }
 
     /// Leases free granules, and checks that exactly the dirty ones are to be zeroed.
@@ -61,18 +73,25 @@ impl Model {
 
 proptest! {
     #[test]
-    fn behaves_as_granules_of_a_list(zeroed: bool, steps in proptest::collection::vec(step(), 1..120)) {
+    fn behaves_as_granules_of_a_list(
+        zeroed: bool,
+        granule in prop_oneof![Just(GRANULE), Just(2 << 20)],
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
         const GRANULES: usize = 48;
-        let mut arena = Arena::new(GRANULES as u64 * GRANULE + 17, zeroed);
-        let mut model = Model(vec![if zeroed { Granule::Zero } else { Granule::Dirty }; GRANULES]);
+        let mut arena = Arena::new((GRANULES as u64 + 1) * granule - 17, granule, zeroed);
+        let states = vec![if zeroed { Granule::Zero } else { Granule::Dirty }; GRANULES];
+        let mut model = Model { granule, states };
+        prop_assert_eq!((arena.len(), arena.granule()), (GRANULES as u64 * granule, granule));
         let mut leased: Vec<Extent> = Vec::new();
         for step in steps {
             match step {
-                Step::Allocate(len) => {
+                Step::Allocate(parts) => {
+                    let len = bytes(parts, granule) - granule / GRANULE / 2;
                     let longest = model.longest();
                     match arena.allocate(len) {
                         Some((extent, dirty)) => {
-                            prop_assert_eq!(extent.len, len.next_multiple_of(GRANULE));
+                            prop_assert_eq!(extent.len, len.next_multiple_of(granule));
                             model.lease(extent, &dirty);
                             leased.push(extent);
                         }
@@ -80,7 +99,7 @@ proptest! {
                     }
                 }
                 Step::AllocateAt(at, len) => {
-                    let extent = Extent { at: at * GRANULE, len: len * GRANULE };
+                    let extent = Extent { at: at * granule, len: len * granule };
                     let inside = len > 0 && (at + len) as usize <= GRANULES;
                     let free = |granule: &Granule| matches!(granule, Granule::Zero | Granule::Dirty);
                     let free = inside && model.of(extent).iter().all(free);
@@ -96,11 +115,12 @@ proptest! {
                     arena.release(extent);
                     model.of(extent).fill(Granule::Dirty);
                 }
-                Step::Clean(max) => {
+                Step::Clean(parts) => {
+                    let max = bytes(parts, granule);
                     let cleaned = arena.clean(max);
                     prop_assert_eq!(cleaned.is_some(), model.count(&[Granule::Dirty]) > 0);
                     if let Some(extent) = cleaned {
-                        prop_assert!(extent.len <= max.max(GRANULE));
+                        prop_assert!(extent.len <= max.max(granule));
                         prop_assert!(model.of(extent).iter().all(|granule| *granule == Granule::Dirty));
                         model.of(extent).fill(Granule::Zero);
                     }
@@ -115,7 +135,7 @@ proptest! {
 
 #[test]
 fn best_fit_keeps_large_extents_whole() {
-    let mut arena = Arena::new(16 * GRANULE, true);
+    let mut arena = Arena::new(16 * GRANULE, GRANULE, true);
     let granules = |n| n * GRANULE;
     let all: Vec<Extent> = (0..8).map(|_| arena.allocate(granules(2)).unwrap().0).collect();
     arena.release(all[0]);
@@ -128,7 +148,7 @@ fn best_fit_keeps_large_extents_whole() {
 
 #[test]
 fn nothing_and_too_much_are_not_allocated() {
-    let mut arena = Arena::new(8 * GRANULE, true);
+    let mut arena = Arena::new(8 * GRANULE, GRANULE, true);
     for len in [0, 8 * GRANULE + 1, u64::MAX] {
         assert_eq!(arena.allocate(len), None);
     }
@@ -136,4 +156,14 @@ fn nothing_and_too_much_are_not_allocated() {
         assert_eq!(arena.allocate_at(Extent { at, len }), None, "{at}+{len}");
     }
     assert_eq!(arena.available(), 8 * GRANULE);
+}
+
+#[test]
+fn an_extent_of_other_units_is_not_allocated() {
+    let unit = 4 * GRANULE;
+    let mut arena = Arena::new(4 * unit, unit, true);
+    for (at, len) in [(GRANULE, unit), (unit, GRANULE), (unit, unit + GRANULE)] {
+        assert_eq!(arena.allocate_at(Extent { at, len }), None, "{at}+{len}");
+    }
+    assert!(arena.allocate_at(Extent { at: unit, len: unit }).is_some());
 }

@@ -5,11 +5,13 @@ mod common;
 use std::sync::Arc;
 
 use berth_lease::{
-    Bytes, Config, Event, GRANULE, LeaseError, Region, RegionId, RegionKind, Request, Span, Storage, Wanted,
+    Bytes, Config, Event, GRANULE, Item, LeaseError, Quota, Quotas, Region, RegionId, RegionKind, Request, Span,
+    Storage, Wanted,
 };
 use common::{
     bytes, memory,
     node::{ANN, BLOCKS, MEMORY, Node, at, request},
+    vram,
 };
 
 #[test]
@@ -141,4 +143,44 @@ fn many_leases_are_granted_and_end() {
     }
     assert_eq!((ended, node.leases.available(MEMORY)), (MANY, MANY as u64 * GRANULE));
     node.alloc(&request(MANY as u64 * GRANULE), at(16));
+}
+
+/// What a lease takes of a region, it takes in whole granules: of the region, and of its holder's quota.
+#[test]
+fn leases_take_whole_granules_of_their_region() {
+    const UNIT: u64 = 2 << 20;
+    const VRAM: RegionId = RegionId(1);
+    let regions = vec![memory(8 * GRANULE, None), vram(4 * UNIT + GRANULE, UNIT)];
+    let mut node = Node::with(Config::default(), regions);
+    assert_eq!((node.leases.capacity(VRAM), node.leases.available(VRAM)), (4 * UNIT, 4 * UNIT));
+    let mut others = Quota::default();
+    others[Item::Bytes] = 3 * UNIT - 1;
+    node.leases.set_quotas(Quotas { others, ..Quotas::default() });
+
+    let of_vram = |bytes| Request { wanted: Wanted::Bytes(&[VRAM]), ..request(bytes) };
+    assert_eq!(node.try_alloc(&of_vram(2 * UNIT + 1), at(0)), Err(LeaseError::Quota));
+    assert_eq!(node.try_alloc(&of_vram(u64::MAX), at(0)), Err(LeaseError::Quota));
+    let [one, other] = [node.alloc(&of_vram(1), at(0)), node.alloc(&of_vram(UNIT), at(0))];
+    let lease = node.leases.get(other).unwrap();
+    assert_eq!((lease.base, lease.len), (UNIT, UNIT));
+    let one_lease = node.leases.get(one).unwrap();
+    assert_eq!(node.leases.extent(&one_lease), Some(Span { region: VRAM, at: 0, len: UNIT }));
+    assert_eq!(node.leases.usage(ANN)[Item::Bytes], 2 * UNIT);
+    assert_eq!((node.leases.available(VRAM), node.leases.live()), (2 * UNIT, (2, 2 * UNIT)));
+
+    // One of smaller granules can still be had.
+    let either = Request { wanted: Wanted::Bytes(&[VRAM, MEMORY]), ..request(1) };
+    assert_eq!(node.try_alloc(&of_vram(1), at(0)), Err(LeaseError::Quota));
+    let id = node.alloc(&either, at(0));
+    assert_eq!(node.leases.get(id).unwrap().region(), Some(MEMORY));
+
+    for id in [one, other] {
+        node.leases.free(id, ANN, at(1)).unwrap();
+        assert!(node.leases.release(id, at(1)));
+    }
+    assert_eq!(node.leases.usage(ANN)[Item::Bytes], GRANULE);
+    assert_eq!((node.leases.available(VRAM), node.leases.live()), (4 * UNIT, (1, GRANULE)));
+    assert_eq!(node.leases.zero(u64::MAX), 0, "an engine zeroes what is leased next");
+    let again = node.try_alloc(&of_vram(1), at(1)).unwrap();
+    assert_eq!(again.zero, [Span { region: VRAM, at: 0, len: UNIT }], "also what lies behind the lease's length");
 }

@@ -3,12 +3,13 @@
 mod common;
 
 use berth_lease::{
-    Attachment, Config, Entry, Event, GRANULE, Generation, Holding, Lease, LeaseId, LeaseKey, Leases, Refusal,
+    Attachment, Config, Entry, Event, GRANULE, Generation, Holding, Item, Lease, LeaseId, LeaseKey, Leases, Refusal,
     RegionId, Request, RestoreError, Rights, Standing, Wanted,
 };
 use common::{
     memory,
     node::{ANN, BLOCKS, BOB, MEMORY, Node, at, request, secs},
+    vram,
 };
 
 #[test]
@@ -81,4 +82,26 @@ fn a_journal_that_does_not_fit_is_refused() {
     assert_eq!(restore(&mut small, Lease { holds: Holding::Nothing, ..other }), Err(RestoreError::Capacity));
     let over = Lease { standing: Standing::Over, ..other };
     assert_eq!(restore(&mut node, over), Ok(None));
+}
+
+/// A GPU's own memory begins with zeros, as memory does, though it lies behind an engine.
+#[test]
+fn a_restart_raises_generations_of_volatile_regions_behind_engines() {
+    const UNIT: u64 = 4 * GRANULE;
+    let start = || Node::with(Config::default(), vec![vram(4 * UNIT, UNIT)]);
+    let mut node = start();
+    let [first, second] = [(); 2].map(|()| node.alloc(&request(513), at(0)));
+    let [first, second] = [first, second].map(|id| node.leases.get(id).unwrap());
+    assert_eq!((first.base, second.base, second.len), (0, UNIT, 513));
+
+    let mut again = start();
+    assert!(again.leases.is_volatile(MEMORY));
+    let restored = again.leases.restore(second, at(1)).unwrap();
+    assert_eq!(restored, Some(Lease { generation: Generation(2), ..second }));
+    assert_eq!((again.leases.available(MEMORY), again.leases.usage(ANN)[Item::Bytes]), (3 * UNIT, UNIT));
+    let granted = again.try_alloc(&request(2 * UNIT), at(1)).unwrap();
+    assert_eq!(granted.zero, []);
+
+    let within = Lease { base: GRANULE, len: 1, ..first };
+    assert_eq!(start().leases.restore(within, at(1)), Err(RestoreError::Granule));
 }

@@ -104,7 +104,13 @@ impl BlockEngine {
     pub fn open(path: &Path, len: u64) -> Result<Self, BlockOpenError> {
         let target = Target::open(path, len)?;
         let align = target.align;
-        let info = BlockInfo { block_size: align as u32, discard: target.discard, compare: true, flush: true };
+        let info = BlockInfo {
+            block_size: align as u32,
+            discard: target.discard,
+            compare: true,
+            flush: true,
+            ..BlockInfo::default()
+        };
         let failed = |source| BlockOpenError::Io { what: "cannot make an eventfd for", path: path.to_owned(), source };
         let shared = Arc::new(Shared {
             queue: ArrayQueue::new(QUEUE),

@@ -84,10 +84,11 @@ impl Leases {
             return true;
         }
         self.records[slot].holds = false;
-        self.accounts.give(lease.holder, Item::Bytes, lease.extent().len);
+        let extent = self.places.extent(&lease);
+        self.accounts.give(lease.holder, Item::Bytes, extent.len);
         self.stop_moving(slot);
         if let Some(region) = lease.region() {
-            self.places.drain(region, lease.extent(), self.writer.quiescence());
+            self.places.drain(region, extent, self.writer.quiescence());
         }
         if lease.standing == Standing::Over {
             self.erase(slot);

@@ -1,7 +1,7 @@
 //! Where leases are placed: an arena per region, and extents that wait to return to it.
 
-use super::{LeaseError, Leases};
-use crate::{Arena, Extent, Quiescence, RegionId, RegionKind, Regions, Span, Storage};
+use super::{Lease, LeaseError, Leases};
+use crate::{Arena, Extent, GRANULE, Quiescence, RegionId, RegionKind, Regions, Span, Storage};
 
 /// The arenas of all regions.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Place {
 impl Places {
     pub(super) fn new(regions: Regions) -> Self {
         let place = |storage: &Storage| Place {
-            arena: Arena::new(storage.len(), matches!(storage, Storage::Bytes(_))),
+            arena: Arena::new(storage.len(), storage.granule(), storage.is_volatile()),
             fenced: false,
             draining: Vec::new(),
         };
@@ -55,20 +55,43 @@ impl Places {
 
     /// Whether a restart loses the region's contents.
     pub(super) fn is_volatile(&self, region: RegionId) -> bool {
-        self.regions.get(region).is_some_and(|region| matches!(region.storage, Storage::Bytes(_)))
+        self.regions.get(region).is_some_and(|region| region.storage.is_volatile())
     }
 
-    /// Takes bytes in one of `candidates`, those on `near` first. Returns the parts that must be zeroed.
+    /// Leases of the region take whole multiples of this many bytes.
+    fn granule(&self, region: RegionId) -> u64 {
+        self.get(region).map_or(GRANULE, |place| place.arena.granule())
+    }
+
+    /// Whether the extent begins at a granule of the region.
+    pub(super) fn is_aligned(&self, region: RegionId, extent: Extent) -> bool {
+        extent.at.is_multiple_of(self.granule(region))
+    }
+
+    /// The granules that a lease occupies in its region; none where it has no bytes.
+    pub(super) fn extent(&self, lease: &Lease) -> Extent {
+        let granule = lease.region().map_or(GRANULE, |region| self.granule(region));
+        Extent { at: lease.base, len: lease.len.next_multiple_of(granule) }
+    }
+
+    /// Takes bytes in one of `candidates`, those on `near` first, and of these only such whose granules leave it with at
+    /// most `room` bytes. Returns the parts that must be zeroed.
     pub(super) fn place(
         &mut self,
         candidates: &[RegionId],
         near: Option<u16>,
         len: u64,
+        room: u64,
     ) -> Result<(Span, Vec<Span>), LeaseError> {
         let mut order: Vec<RegionId> =
             candidates.iter().copied().filter(|region| self.get(*region).is_some()).collect();
         order.sort_by_key(|id| near.is_some() && self.regions.get(*id).and_then(|region| region.numa) != near);
         let known = !order.is_empty();
+        let charge = |region: &RegionId| len.checked_next_multiple_of(self.granule(*region));
+        order.retain(|region| charge(region).is_some_and(|charge| charge <= room));
+        if known && order.is_empty() {
+            return Err(LeaseError::Quota);
+        }
         order.retain(|region| self.get(*region).is_some_and(|place| !place.fenced));
         if known && order.is_empty() {
             return Err(LeaseError::Fenced);
@@ -133,6 +156,12 @@ impl Leases {
     /// Whether a restart loses the region's contents, because they are in memory.
     pub fn is_volatile(&self, region: RegionId) -> bool {
         self.places.is_volatile(region)
+    }
+
+    /// The granules that a lease occupies: nobody else has bytes of them. `None` without bytes.
+    pub fn extent(&self, lease: &Lease) -> Option<Span> {
+        let Extent { at, len } = self.places.extent(lease);
+        lease.region().map(|region| Span { region, at, len })
     }
 
     /// Whether a region is fenced: nothing is leased from it, because a binding of a lease could not be torn down.

@@ -12,7 +12,7 @@ use super::{LeaseError, Leases};
 pub enum Item {
     /// Leases, until nothing remembers them: those in grace, revoked or kept count too.
     Leases,
-    /// Bytes that nobody else can have, rounded up to [`GRANULE`](crate::GRANULE) per lease; kept ones count too.
+    /// Bytes that nobody else can have, rounded up to the region's granule per lease; kept ones count too.
     Bytes,
     /// Handles to the holder's leases.
     Handles,
@@ -137,11 +137,14 @@ impl Accounts {
         self.usage.get(&holder).copied().unwrap_or(Quota::NOTHING)
     }
 
+    /// How much more the limit of `item` allows.
+    pub(super) fn room(&self, holder: u128, item: Item) -> u64 {
+        self.quotas.get(holder)[item].saturating_sub(self.usage(holder)[item])
+    }
+
     /// Whether the limit of `item` allows `more`.
     pub(super) fn check(&self, holder: u128, item: Item, more: u64) -> Result<(), LeaseError> {
-        let sum = self.usage(holder)[item].checked_add(more);
-        let within = sum.is_some_and(|sum| sum <= self.quotas.get(holder)[item]);
-        if within { Ok(()) } else { Err(LeaseError::Quota) }
+        if more <= self.room(holder, item) { Ok(()) } else { Err(LeaseError::Quota) }
     }
 
     /// Adds to a holder's usage, even beyond its limit: a journal or a smaller quota can leave it there.

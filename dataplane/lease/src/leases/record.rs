@@ -140,7 +140,7 @@ impl Leases {
         let grantee = self.grantees.join(Grantee { token, holder });
         let (key, grace) = (id.key(), Nanos(0) + grace);
         self.accounts.take(holder, Item::Leases, 1);
-        self.accounts.take(holder, Item::Bytes, if holds { lease.extent().len } else { 0 });
+        self.accounts.take(holder, Item::Bytes, if holds { self.places.extent(lease).len } else { 0 });
         let slot = self.records.insert(Record {
             key,
             grace,

@@ -10,6 +10,9 @@ pub enum RestoreError {
     /// The configuration has no region with these bytes.
     #[error("the region of the lease is not configured, or is smaller than it was")]
     Region,
+    /// The region is leased in larger units now, and the lease does not begin at one.
+    #[error("the region of the lease is leased in other units than it was")]
+    Granule,
     /// Another lease has its key or its bytes.
     #[error("another lease has the same key or the same bytes")]
     Taken,
@@ -44,7 +47,11 @@ impl Leases {
             if !sound {
                 return Err(RestoreError::Region);
             }
-            if holds && !self.places.place_at(region, lease.extent()) {
+            let extent = self.places.extent(&lease);
+            if holds && !self.places.is_aligned(region, extent) {
+                return Err(RestoreError::Granule);
+            }
+            if holds && !self.places.place_at(region, extent) {
                 return Err(RestoreError::Taken);
             }
             if lease.standing == Standing::Live && self.places.is_volatile(region) {

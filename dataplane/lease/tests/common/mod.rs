@@ -5,7 +5,7 @@ pub(crate) mod node;
 
 use std::sync::{Arc, Mutex};
 
-use berth_lease::{BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
+use berth_lease::{BlockInfo, BlockOp, BlockRequest, Blocks, Bytes, Region, RegionKind, Regions, Storage};
 
 /// Bytes behind a lock.
 pub(crate) struct Memory(pub(crate) Mutex<Vec<u8>>);
@@ -31,25 +31,31 @@ impl Bytes for Memory {
     }
 }
 
-/// Blocks whose file used to hold sevens. Requests complete as soon as they are submitted.
-struct Engine(Memory);
+/// Bytes whose requests complete as soon as they are submitted.
+struct Engine {
+    bytes: Memory,
+    info: BlockInfo,
+}
 
 impl Blocks for Engine {
     fn len(&self) -> u64 {
-        self.0.len()
+        self.bytes.len()
+    }
+    fn info(&self) -> BlockInfo {
+        self.info
     }
     fn submit(&self, request: BlockRequest) {
         let mut bytes = vec![0; request.len() as usize];
         match request.op {
             BlockOp::Read => {
-                self.0.read(request.at, &mut bytes);
+                self.bytes.read(request.at, &mut bytes);
                 request.write_at(0, &bytes);
             }
             BlockOp::Write => {
                 request.read_at(0, &mut bytes);
-                self.0.write(request.at, &bytes);
+                self.bytes.write(request.at, &bytes);
             }
-            BlockOp::Zero(len) => self.0.zero(request.at, len),
+            BlockOp::Zero(len) => self.bytes.zero(request.at, len),
             BlockOp::Flush | BlockOp::Compare | BlockOp::Discard(_) => {}
         }
         request.done.done(request.tag, request.pieces, Ok(()));
@@ -61,9 +67,20 @@ pub(crate) fn memory(len: u64, numa: Option<u16>) -> Region {
     Region { name: "memory".into(), kind: RegionKind::Memory, numa, storage: Storage::Bytes(bytes) }
 }
 
+fn behind_engine(kind: RegionKind, bytes: Vec<u8>, info: BlockInfo) -> Region {
+    let storage = Storage::Blocks(Arc::new(Engine { bytes: Memory(Mutex::new(bytes)), info }));
+    Region { name: "engine".into(), kind, numa: None, storage }
+}
+
+/// Blocks whose file used to hold sevens.
 pub(crate) fn blocks(len: u64) -> Region {
-    let storage = Storage::Blocks(Arc::new(Engine(Memory(Mutex::new(vec![7; len as usize])))));
-    Region { name: "blocks".into(), kind: RegionKind::Block, numa: None, storage }
+    behind_engine(RegionKind::Block, vec![7; len as usize], BlockInfo::default())
+}
+
+/// A GPU's own memory, leased in units of `granule` bytes.
+pub(crate) fn vram(len: u64, granule: u64) -> Region {
+    let info = BlockInfo { granule, volatile: true, ..BlockInfo::default() };
+    behind_engine(RegionKind::Vram, vec![0; len as usize], info)
 }
 
 pub(crate) fn bytes(regions: &Regions, index: u16) -> Arc<dyn Bytes> {

@@ -10,13 +10,15 @@ use berth_lease::{
     Standing, Status, Unit, Wanted,
 };
 
-use crate::sim::{HOLDERS, Known, Sim, TOKENS, Unanswered};
+use crate::sim::{HOLDERS, Known, Sim, TOKENS, Unanswered, granule};
 
 impl Sim {
     pub(crate) fn alloc(&mut self) {
         let memory = Wanted::Bytes(&[RegionId(0), RegionId(1)]);
         let proxy = Wanted::Unit(Unit { resource: 3, item: Item::Proxies });
-        let wanted = self.rng.choice([memory, Wanted::Bytes(&[RegionId(2)]), proxy]).unwrap();
+        let [blocks, vram] = [Wanted::Bytes(&[RegionId(2)]), Wanted::Bytes(&[RegionId(3)])];
+        let either = Wanted::Bytes(&[RegionId(3), RegionId(0)]);
+        let wanted = self.rng.choice([memory, blocks, vram, either, proxy]).unwrap();
         let request = Request {
             wanted,
             near: self.rng.choice([None, Some(0), Some(1), Some(7)]).unwrap(),
@@ -46,7 +48,11 @@ impl Sim {
                     LeaseError::Fenced => self.known.values().any(|known| known.lease.fenced),
                     LeaseError::Capacity => true,
                     LeaseError::Quota => {
-                        let bytes = request.bytes.next_multiple_of(GRANULE);
+                        let least = match wanted {
+                            Wanted::Bytes(regions) => regions.iter().map(|region| granule(*region)).min().unwrap(),
+                            Wanted::Unit(_) => 1,
+                        };
+                        let bytes = request.bytes.next_multiple_of(least);
                         !self.has_room(request.holder, Item::Leases, 1)
                             || !self.has_room(request.holder, Item::Bytes, bytes)
                     }
@@ -64,6 +70,8 @@ impl Sim {
             return;
         }
         self.counts.granted += 1;
+        let quota = self.leases.quotas().get(request.holder);
+        assert!(self.leases.usage(request.holder)[Item::Bytes] <= quota[Item::Bytes], "{request:?} exceeds the quota");
         let known = Known { lease, wrote: BTreeMap::new(), over: false, revoked: false };
         if lease.region().is_some() {
             self.take(granted.id, known.extent());

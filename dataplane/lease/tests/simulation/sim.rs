@@ -8,18 +8,26 @@ use std::{
 
 use berth_lease::{
     BlockDone, BlockError, BlockOp, BlockRequest, Config, Event, GRANULE, Handle, Held, Item, Lease, LeaseId, Leases,
-    Op, Quiescence, Quota, Quotas, REMEMBERED, Reader, RegionId, Regions, Span, Standing, Status, Storage,
+    Op, Quiescence, Quota, Quotas, REMEMBERED, Reader, Region, RegionId, Regions, Span, Standing, Status, Storage,
 };
 use berth_memory::{Heap, Part};
 use berth_port::Nanos;
 use fastrand::Rng;
 
-use crate::common::{blocks, memory};
+use crate::common::{blocks, memory, vram};
 
 const STEPS: u32 = 250;
 pub(crate) const HOLDERS: u128 = 3;
 pub(crate) const TOKENS: u128 = 4;
 pub(crate) const REGION: u64 = 12 * GRANULE;
+pub(crate) const REGIONS: u16 = 4;
+/// What leases of the last region take multiples of.
+pub(crate) const UNIT: u64 = 2 * GRANULE;
+
+/// Leases of a region take multiples of this.
+pub(crate) fn granule(region: RegionId) -> u64 {
+    if region.0 == REGIONS - 1 { UNIT } else { GRANULE }
+}
 pub(crate) const MAX_IO: u32 = 64;
 pub(crate) const CONFIG: Config = Config { capacity: 24, max_io: MAX_IO, page_size: 4096 };
 /// Each holder's limits on leases, bytes, handles and attachments.
@@ -63,7 +71,8 @@ impl Known {
 
     pub(crate) fn extent(&self) -> Span {
         let Lease { base, len, .. } = self.lease;
-        Span { region: self.lease.region().unwrap(), at: base, len: len.next_multiple_of(GRANULE) }
+        let region = self.lease.region().unwrap();
+        Span { region, at: base, len: len.next_multiple_of(granule(region)) }
     }
 }
 
@@ -115,10 +124,15 @@ pub(crate) struct Counts {
     pub(crate) ended: u32,
 }
 
+fn new_vram() -> Region {
+    vram(REGION + GRANULE, UNIT)
+}
+
 /// After a restart memory is new and blocks are as they were.
 fn with_new_memory(regions: &Regions) -> Regions {
-    let renew = |(id, region): (RegionId, &berth_lease::Region)| match id.0 {
+    let renew = |(id, region): (RegionId, &Region)| match id.0 {
         2 => region.clone(),
+        3 => new_vram(),
         n => memory(REGION, Some(n)),
     };
     Regions::new(regions.iter().map(renew).collect())
@@ -126,7 +140,8 @@ fn with_new_memory(regions: &Regions) -> Regions {
 
 impl Sim {
     pub(crate) fn new(seed: u64) -> Self {
-        let regions = Regions::new(vec![memory(REGION, Some(0)), memory(REGION, Some(1)), blocks(REGION)]);
+        let regions = vec![memory(REGION, Some(0)), memory(REGION, Some(1)), blocks(REGION), new_vram()];
+        let regions = Regions::new(regions);
         Self {
             rng: Rng::with_seed(seed),
             now: Nanos(1),
@@ -313,7 +328,7 @@ impl Sim {
             known.over |= status.is_none();
             if matches!(status, Some(Status::Active | Status::Expired)) {
                 self.counts.restored += 1;
-                let lost = journaled.region().is_some_and(|region| region.0 < 2);
+                let lost = journaled.region().is_some_and(|region| region.0 != 2);
                 if lost {
                     known.wrote.clear();
                     known.lease.generation = journaled.generation.next();
@@ -350,10 +365,10 @@ impl Sim {
             assert_eq!(active.contains(id), known.status(self.now) == Some(Status::Active), "{known:?}");
         }
         self.compare_usage();
-        let free: u64 = (0..3).map(|n| self.leases.available(RegionId(n))).sum();
+        let free: u64 = (0..REGIONS).map(|n| self.leases.available(RegionId(n))).sum();
         let held = self.leases.iter().filter(|lease| lease.standing == Standing::Live || lease.fenced);
-        let held: u64 = held.map(|lease| lease.len.next_multiple_of(GRANULE)).sum();
-        assert!(free + held <= 3 * REGION, "bytes are counted twice: {free} free, {held} held");
+        let held: u64 = held.filter_map(|lease| self.leases.extent(&lease)).map(|extent| extent.len).sum();
+        assert!(free + held <= u64::from(REGIONS) * REGION, "bytes are counted twice: {free} free, {held} held");
     }
 
     /// Checks the node's usage counts against what holders have.
@@ -376,7 +391,7 @@ impl Sim {
             }
         }
         let sum = |item| self.leases.usages().map(|(_, usage)| usage[item]).sum::<u64>();
-        let free: u64 = (0..3).map(|n| self.leases.available(RegionId(n))).sum();
-        assert_eq!(sum(Item::Bytes) + free, 3 * REGION, "bytes are whoever's has them, or free");
+        let free: u64 = (0..REGIONS).map(|n| self.leases.available(RegionId(n))).sum();
+        assert_eq!(sum(Item::Bytes) + free, u64::from(REGIONS) * REGION, "bytes are whoever's has them, or free");
     }
 }
