@@ -9,6 +9,7 @@ use std::{
         unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use berth_fabric::journal::{
@@ -73,8 +74,19 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// The directory itself, to be synced.
     file: File,
-    /// Holds the lock.
-    lock: File,
+    lock: Arc<Lock>,
+}
+
+/// A locked file.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing it is not enough: a child that was forked meanwhile has it open, and with it the lock, until it
+        // executes a program.
+        let _ = self.0.unlock();
+    }
 }
 
 /// Creates a directory, and makes that durable.
@@ -185,11 +197,11 @@ impl Directory {
             Err(TryLockError::Error(error)) => return Err(failed("cannot lock", &lock_path)(error)),
         }
         let file = File::open(path).map_err(failed("cannot open", path))?;
-        Ok(Self { path: path.to_owned(), file, lock })
+        Ok(Self { path: path.to_owned(), file, lock: Arc::new(Lock(lock)) })
     }
 
     fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { path: self.path.clone(), file: self.file.try_clone()?, lock: self.lock.try_clone()? })
+        Ok(Self { path: self.path.clone(), file: self.file.try_clone()?, lock: Arc::clone(&self.lock) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     fs,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
-    thread,
+    ptr, thread,
 };
 
 use berth_fabric::Recovered;
@@ -151,6 +151,29 @@ fn only_one_process_at_a_time() {
     assert!(matches!(&error, OpenError::Locked(path) if path == dir.path()), "{error}");
     drop(first);
     open(dir.path());
+}
+
+/// Other threads start programs: between fork and exec their children have the journal's files open.
+#[test]
+fn a_forked_child_does_not_keep_a_closed_journal_locked() {
+    let dir = TempDir::new().unwrap();
+    let journal = open(dir.path());
+    // SAFETY: the child only waits for its end.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: no pointers.
+            unsafe { libc::pause() };
+        }
+    }
+    drop(journal);
+    let again = try_open(dir.path());
+    // SAFETY: the child is this test's, and not waited for yet; nobody wants its status.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, ptr::null_mut(), 0);
+    }
+    assert!(again.is_ok(), "{again:?}");
 }
 
 #[test]
