@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use berth_lease::{Lease, LeaseId, RegionId, RegionKind, Storage};
+use berth_lease::{Lease, LeaseId, RegionId, RegionKind};
 use berth_wire::fabric::{GpuExclusivity, GpuStatus, Intents, ResourceType, Status, Tlvs};
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     node::Node,
     ops::{HipSession, Queued},
     resource::resource_id,
+    scrub,
 };
 
 /// The classes that leases of a GPU can have. A partition (class 3) is reserved, and refused where it is read.
@@ -156,16 +157,17 @@ impl<H: Host> Node<H> {
         if regions.is_empty() { Err(Status::ResourceBusy) } else { Ok(class) }
     }
 
-    /// Zeroes the bytes of a GPU lease that is over, once nobody accesses them any more.
+    /// Zeroes all granules of a GPU lease that is over, once nobody accesses them any more.
     pub(crate) fn scrub(&self, lease: &Lease) -> Option<(Done, BlockingWork)> {
         let region = self.regions().get(lease.region()?).filter(|region| region.kind == RegionKind::Vram)?;
-        let Storage::Bytes(bytes) = region.storage.clone() else { return None };
-        let (mut quiescence, scrubbed, lease) = (self.leases.quiescence(), Done::default(), *lease);
+        let (storage, extent) = (region.storage.clone(), self.leases.extent(lease)?);
+        let (mut quiescence, scrubbed) = (self.leases.quiescence(), Done::default());
         let done = scrubbed.clone();
         let work = BlockingWork::new(move || {
             quiescence.wait();
-            bytes.zero(lease.base, lease.len);
-            let _ = done.set(());
+            if scrub::zero(&storage, extent, scrub::PATIENCE) {
+                let _ = done.set(());
+            }
         });
         Some((scrubbed, work))
     }

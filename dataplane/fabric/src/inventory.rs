@@ -1,6 +1,6 @@
 //! What a node offers: its resources, and what tells clients where they lie.
 
-use berth_lease::{GRANULE, Holding, Lease, RegionId, RegionKind, Regions};
+use berth_lease::{Holding, Lease, RegionId, RegionKind, Regions, Storage};
 use berth_wire::fabric::{
     CpuIsolation, GpuAttachInfo, GpuExclusivity, InventoryTlv, List, MAX_TRUST_DOMAIN, MemTierInfo, MemTierKind,
     NodeAffinityMeta, ResourceFlags, ResourceSummary, ResourceType, ShortText, SupportedIsolation, TierFlags,
@@ -53,6 +53,16 @@ pub struct Gpu {
     pub host_map: bool,
 }
 
+/// Regions of one kind of memory on one memory node.
+struct ExportedTier {
+    kind: MemTierKind,
+    numa: Option<u16>,
+    /// Leases take multiples of this many bytes.
+    granule: u64,
+    /// Bytes that can be leased, free or not.
+    capacity: u64,
+}
+
 /// As what a region is leased.
 pub(crate) fn region_type(kind: RegionKind) -> ResourceType {
     match kind {
@@ -101,16 +111,16 @@ impl<H: Host> Node<H> {
             Tlv::append(&mut tlvs, tlv.tag(), |to| to.extend_from_slice(&value));
         };
         let facts = &self.config.facts;
-        for (kind, numa, capacity_bytes) in self.exported_tiers() {
+        for ExportedTier { kind, numa, granule, capacity } in self.exported_tiers() {
             // What the host's memory is like says nothing of blocks.
             let host = facts.tiers.iter().find(|tier| tier.kind == kind && Some(tier.numa) == numa);
             let domain = numa.map(u128::from);
             put(InventoryTlv::MemTier(MemTierInfo {
                 tier_kind: kind,
-                capacity_bytes,
+                capacity_bytes: capacity,
                 latency_class_ns: host.map_or(0, |tier| tier.latency_ns),
                 bandwidth_hint_bps: host.map_or(0, |tier| tier.bandwidth_bps),
-                page_granule_bytes: GRANULE as u32,
+                page_granule_bytes: u32::try_from(granule).unwrap_or(u32::MAX),
                 share_mode: TierShare::Exclusive,
                 attach_domains: List::of(domain.as_slice()).expect("at most one"),
                 flags: host.map_or(TierFlags::NONE, |tier| tier.flags),
@@ -136,8 +146,8 @@ impl<H: Host> Node<H> {
                 gpu_resource_id: gpu,
                 peer_group_id: gpu,
                 vram_bytes: self.leases.capacity(*id),
+                supports_host_map: self.is_host_visible(*id),
                 // Every carrier of memory leases reads and writes it, unless it is for sessions of HIP Remote.
-                supports_host_map: self.hip_device(*id).is_none(),
                 supports_remote_map: self.hip_device(*id).is_none(),
                 preferred_mem_tiers: List::EMPTY,
             }));
@@ -158,20 +168,31 @@ impl<H: Host> Node<H> {
         tlvs
     }
 
-    /// What can be leased of each kind of memory on each memory node, in bytes: the regions, and not the host's memory.
-    fn exported_tiers(&self) -> Vec<(MemTierKind, Option<u16>, u64)> {
-        let mut exported: Vec<(MemTierKind, Option<u16>, u64)> = Vec::new();
+    /// Whether the host's processors can address a GPU's memory.
+    fn is_host_visible(&self, vram: RegionId) -> bool {
+        let storage = self.regions().get(vram).map(|region| &region.storage);
+        matches!(storage, Some(Storage::Bytes(_))) && self.hip_device(vram).is_none()
+    }
+
+    /// What can be leased of each kind of memory on each memory node: the regions, and not the host's memory. There is
+    /// no kind for memory of a GPU that the host cannot address: of that, GPU_ATTACH tells.
+    fn exported_tiers(&self) -> Vec<ExportedTier> {
+        let mut exported: Vec<ExportedTier> = Vec::new();
         for (id, region) in self.regions().iter() {
+            if region.kind == RegionKind::Vram && !self.is_host_visible(id) {
+                continue;
+            }
             // Where nobody knows what it lies in, it is ordinary memory.
             let kind = self.tier_of(id).unwrap_or(MemTierKind::Dram);
             let numa = region.numa.or(match (region.kind, &self.config.facts.tiers[..]) {
                 (RegionKind::Memory, [only]) => Some(only.numa),
                 _ => None,
             });
-            let capacity = self.leases.capacity(id);
-            match exported.iter_mut().find(|(other, at, _)| (*other, *at) == (kind, numa)) {
-                Some((_, _, sum)) => *sum += capacity,
-                None => exported.push((kind, numa, capacity)),
+            let (granule, capacity) = (region.storage.granule(), self.leases.capacity(id));
+            let same = |tier: &&mut ExportedTier| (tier.kind, tier.numa, tier.granule) == (kind, numa, granule);
+            match exported.iter_mut().find(same) {
+                Some(tier) => tier.capacity += capacity,
+                None => exported.push(ExportedTier { kind, numa, granule, capacity }),
             }
         }
         exported
@@ -204,12 +225,12 @@ impl<H: Host> Node<H> {
     }
 
     /// What kind of memory a region lies in.
-    pub(crate) fn tier_of(&self, region: RegionId) -> Option<MemTierKind> {
-        let region = self.regions().get(region)?;
+    pub(crate) fn tier_of(&self, id: RegionId) -> Option<MemTierKind> {
+        let region = self.regions().get(id)?;
         let tiers = &self.config.facts.tiers;
         match (region.kind, region.numa, tiers.as_slice()) {
             (RegionKind::Block, ..) => Some(MemTierKind::Block),
-            (RegionKind::Vram, ..) => Some(MemTierKind::VramVisibleHost),
+            (RegionKind::Vram, ..) => self.is_host_visible(id).then_some(MemTierKind::VramVisibleHost),
             (RegionKind::Memory, Some(numa), _) => tiers.iter().find(|tier| tier.numa == numa).map(|tier| tier.kind),
             // With one kind of memory there is no question where it comes from.
             (RegionKind::Memory, None, [tier]) => Some(tier.kind),

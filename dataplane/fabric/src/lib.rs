@@ -35,6 +35,7 @@ mod recover;
 mod recovered;
 mod request;
 mod resource;
+mod scrub;
 mod status;
 mod tasklet;
 mod throttle;

@@ -1,11 +1,15 @@
 //! Leases of GPU memory: inventory, exclusivity classes, handles, and what their end leaves.
 #![allow(clippy::doc_markdown)] // the names of ops and TLVs
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, thread, time::Duration};
 
 use crate::common::*;
-use berth_fabric::{Config, GpuDone, GpuExecutor, GpuWorker, Kernel, Recovered, resource_id};
-use berth_lease::{Bytes, LeaseId, Region, RegionId, RegionKind, Regions, Storage};
+use berth_fabric::{
+    Carrier, Config, GpuDone, GpuExecutor, GpuWorker, Job, Kernel, Recovered, Request, Step, resource_id,
+};
+use berth_lease::{
+    BlockInfo, BlockOp, BlockRequest, Blocks, Bytes, LeaseId, Region, RegionId, RegionKind, Regions, Span, Storage,
+};
 use berth_wire::fabric::{
     Binding, BindingTlv, CapRevoke, CapabilityToken, EndpointKind, GpuExclusivity, IntentTlv, InventoryTlv, LeaseAlloc,
     LeaseExport, LeaseExported, LeaseGrant, LeaseRef, MemTierKind, Op, ResourceFlags, ResourceType, Rights, Status,
@@ -32,18 +36,51 @@ impl GpuWorker for Idle {
     fn stop(&self) {}
 }
 
+/// A GPU's own memory, leased in units of 8 KiB: operations on it end later, on another thread.
+struct Engine(Arc<Heap>);
+
+impl Blocks for Engine {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn info(&self) -> BlockInfo {
+        BlockInfo { granule: UNIT, volatile: true, ..BlockInfo::default() }
+    }
+    fn submit(&self, request: BlockRequest) {
+        let BlockOp::Zero(len) = request.op else { panic!("{request:?}") };
+        let heap = self.0.clone();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            heap.zero(request.at, len);
+            request.done.done(request.tag, request.pieces, Ok(()));
+        });
+    }
+}
+
+const UNIT: u64 = 8 << 10;
+
 /// A GPU with 64 KiB beside ordinary memory, and one that serves rings.
 fn world() -> (World, Arc<Heap>) {
     let vram = Heap::of(64 << 10);
+    (world_of(Storage::Bytes(vram.clone())), vram)
+}
+
+/// The same, where the host cannot address the memory of the GPU.
+fn world_behind_engine() -> (World, Arc<Heap>) {
+    let vram = Heap::of(64 << 10);
+    (world_of(Storage::Blocks(Arc::new(Engine(vram.clone())))), vram)
+}
+
+fn world_of(vram: Storage) -> World {
     let region = |name: &str, kind, storage| Region { name: name.into(), kind, numa: None, storage };
     let regions = Regions::new(vec![
         region("mem", RegionKind::Memory, Storage::Bytes(Heap::of(64 << 10))),
-        region("vram0", RegionKind::Vram, Storage::Bytes(vram.clone())),
+        region("vram0", RegionKind::Vram, vram),
     ]);
     let fbmt = (EndpointKind::Fbmt, "127.0.0.1:5704".parse().unwrap());
     let gpus = vec![(RegionId(1), Arc::new(Idle) as Arc<dyn GpuExecutor>)];
     let config = Config { gpus, gpus_in_use: vec!["gpu0".into()], endpoints: vec![fbmt], ..config() };
-    (World::start(config, regions, Recovered::default(), START, 7), vram)
+    World::start(config, regions, Recovered::default(), START, 7)
 }
 
 fn wanted(bytes: u64, class: Option<u8>) -> Vec<u8> {
@@ -107,6 +144,38 @@ fn memory_of_a_gpu_is_leased_as_a_gpu() {
     let mem = world.alloc(1, ResourceType::Mem, 4096);
     assert_eq!(world.node.leases().get(mem).unwrap().region(), Some(RegionId(0)));
     drop(first);
+}
+
+/// No kind of memory tier is one that the host cannot address.
+#[test]
+fn memory_that_the_host_cannot_address_is_not_said_to_be_such() {
+    let (mut world, _) = world_behind_engine();
+    let id = resource_id(world.node.id(), ResourceType::Gpu, "vram0");
+    let tlvs = world.node.inventory_tlvs();
+    let tlvs: Vec<_> = Tlvs::parse(&tlvs).unwrap().iter().map(|tlv| InventoryTlv::read(tlv).unwrap()).collect();
+    let tiers = tlvs.iter().flatten().filter_map(|tlv| match tlv {
+        InventoryTlv::MemTier(tier) => Some((tier.tier_kind, tier.capacity_bytes, tier.page_granule_bytes)),
+        _ => None,
+    });
+    assert_eq!(tiers.collect::<Vec<_>>(), [(MemTierKind::Dram, 64 << 10, 4096)]);
+    let attach = tlvs.iter().flatten().find_map(|tlv| match tlv {
+        InventoryTlv::GpuAttach(attach) => Some(*attach),
+        _ => None,
+    });
+    let attach = attach.unwrap();
+    assert_eq!((attach.gpu_resource_id, attach.vram_bytes), (id, 64 << 10));
+    assert!(!attach.supports_host_map && attach.supports_remote_map, "carriers reach it");
+
+    let token = world.token(1, ALL);
+    world.ok(1, Op::LeaseAlloc, id, &token, &wanted(1, None));
+    let second = world.ok(1, Op::LeaseAlloc, id, &token, &wanted(5000, None));
+    let grant = LeaseGrant::parse(&second).unwrap();
+    let tlvs: Vec<_> = grant.bindings.iter().map(|tlv| BindingTlv::read(tlv).unwrap().unwrap()).collect();
+    assert!(tlvs.contains(&BindingTlv::GpuVram { base: BASE + UNIT, len: 5000 }), "{tlvs:?}");
+    let memory = |tlv: &BindingTlv<'_>| matches!(tlv, BindingTlv::Endpoint { kind: EndpointKind::Fbmt, .. });
+    assert!(tlvs.iter().any(memory), "the carriers of memory serve it");
+    let available = world.node.resources().iter().find(|of| of.resource_id == id).unwrap().available;
+    assert_eq!(available, (64 << 10) - 2 * UNIT);
 }
 
 #[test]
@@ -184,6 +253,48 @@ fn the_end_of_a_lease_scrubs_its_bytes_before_the_answer() {
     world.pass(Duration::from_secs(10));
     world.tick();
     assert!(!dirty(base) && world.node.leases().get(lease).is_none());
+}
+
+/// A kernel may have written what lies behind a lease's last byte.
+#[test]
+fn whole_granules_are_scrubbed_and_nothing_else() {
+    for ((mut world, vram), unit) in [(world(), 4096), (world_behind_engine(), UNIT)] {
+        let token = world.token(1, ALL);
+        let lease = world.alloc_under(1, ResourceType::Gpu, unit + 1, &token);
+        let beside = world.alloc_under(1, ResourceType::Gpu, 1, &token);
+        let base = |id| world.node.leases().get(id).unwrap().base;
+        assert_eq!((base(lease), base(beside)), (0, 2 * unit));
+        vram.write(0, &vec![7; 64 << 10]);
+        free(&mut world, 1, lease);
+        let mut bytes = vec![0; 64 << 10];
+        vram.read(0, &mut bytes);
+        let scrubbed = bytes.iter().position(|byte| *byte != 0);
+        assert_eq!(scrubbed, Some(2 * unit as usize));
+        assert!(bytes[2 * unit as usize..].iter().all(|byte| *byte == 7));
+    }
+}
+
+/// Its zeroes need not outlive a loss of power, which it does not outlive itself.
+#[test]
+fn memory_behind_an_engine_is_zeroed_for_a_grant_but_not_flushed() {
+    let (mut world, _) = world_behind_engine();
+    let lease = alloc(&mut world, 1, None).unwrap();
+    free(&mut world, 1, lease);
+    let token = world.token(1, ALL);
+    let request = Request {
+        carrier: Carrier::Quic,
+        presenter: identity(1).id().0,
+        source: ([10, 0, 0, 1], 1).into(),
+        op: Op::LeaseAlloc.code(),
+        resource: 0,
+        token: &token,
+        params: &wanted(513, None),
+    };
+    let Step::Work(work) = world.node.request(&request, world.now) else { panic!("it is dirty") };
+    assert_eq!(work.jobs, [Job::Zero(Span { region: RegionId(1), at: 0, len: UNIT })]);
+    assert_eq!(work.journal, None);
+    let outcome = done(world.node.resume(work.ticket, Ok(()), world.now));
+    assert_eq!(outcome.answer.status, Status::Ok);
 }
 
 #[test]
