@@ -1,4 +1,4 @@
-//! Accesses to blocks, which end when their engine says so.
+//! Accesses to blocks, or to memory behind an engine, which end when the engine says so.
 
 use std::{
     collections::VecDeque,

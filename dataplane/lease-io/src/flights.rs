@@ -1,4 +1,4 @@
-//! Block accesses of a poll loop: so many at once, each in a slot with what its answer needs.
+//! Accesses of a poll loop to what lies behind an engine: so many at once, each in a slot with what its answer needs.
 
 use std::sync::Arc;
 

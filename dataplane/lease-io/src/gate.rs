@@ -27,7 +27,7 @@ pub struct AccessRequest {
 pub enum Served {
     /// The bytes have been copied.
     Done,
-    /// They lie on blocks, and nothing was done: start it with [`Gate::start`].
+    /// They lie on blocks, or else behind an engine, and nothing was done: start it with [`Gate::start`].
     Blocks,
 }
 
@@ -204,7 +204,8 @@ fn is_set(over: Option<&AtomicBool>) -> bool {
     over.is_some_and(|over| over.load(Relaxed))
 }
 
-/// Decides on an access by what a probe said, and by `over`, read after it. Blocks are accessed whole.
+/// Decides on an access by what a probe said, and by `over`, read after it. Blocks are accessed whole,
+/// memory by the byte, also where it lies behind an engine.
 #[inline]
 fn decide<'r>(
     entry: Option<Entry>,

@@ -3,7 +3,8 @@
 //! ```text
 //! a message  ->  protocol    what is asked for (two_sided, shim, stream)
 //!                Gate        probes the table, berth_lease::check decides, memory is copied on the spot
-//!                BlockIo,    blocks go to their engine, which answers later: a future for tasks,
+//!                BlockIo,    blocks, and a GPU's memory that the host cannot address, go to their engine, which
+//!                            answers later: a future for tasks,
 //!                Flights     slots that a poll loop looks at for its services,
 //!                Accesses    completions of a connection, which Stream and NVMe queues answer as they come; their
 //!                            buffers may be of a Pool

@@ -15,7 +15,8 @@ use crate::{
 
 /// Serves leased bytes to the peers of one port. Owned by the port's core.
 ///
-/// Memory is served in place, within the call; blocks are answered later from [`Service::poll`].
+/// Memory is served in place, within the call; blocks, and memory behind an engine, are answered later from
+/// [`Service::poll`].
 pub struct LeaseService<P: Protocol> {
     gate: Gate,
     flights: Flights<P::Echo>,

@@ -39,9 +39,9 @@ const DEPTH: usize = 64;
 
 /// The server's side of one FBMT or FBBT connection, over TCP or QUIC.
 ///
-/// Memory is answered at once, in the order of the requests. Accesses to blocks are answered in the order in which they
-/// end: as many are under way as their buffers find room in the output, so that whoever lends it has accounted for
-/// them.
+/// Memory is answered at once, in the order of the requests. Accesses to blocks, and to memory behind an engine, are
+/// answered in the order in which they end: as many are under way as their buffers find room in the output, so that
+/// whoever lends it has accounted for them.
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,

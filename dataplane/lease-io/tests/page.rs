@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use berth_lease::{Config, Item, LeaseId, Leases, Quotas, RegionId, Request as Alloc, Rights, Wanted};
+use berth_lease::{BlockError, Config, Item, LeaseId, Leases, Quotas, RegionId, Request as Alloc, Rights, Wanted};
 use berth_lease_io::{Gate, PageOp};
 use berth_port::Nanos;
 use berth_wire::fabric::data::page::{PageRef, Request, Response, State, Status};
-use common::{Disk, NOW, Node};
+use common::{Disk, NOW, Node, REGION, canary};
 
 const ANN: u128 = 0xA;
 const BOB: u128 = 0xB;
@@ -25,6 +25,8 @@ struct Pages {
     leases: Leases,
     gate: Gate,
     rng: fastrand::Rng,
+    /// How accesses behind an engine end.
+    ends: Result<(), BlockError>,
 }
 
 impl Pages {
@@ -32,7 +34,7 @@ impl Pages {
         let node = Node::new();
         let leases = Leases::new(Config::default(), node.regions.clone());
         let gate = Gate::new(leases.table(), &node.regions);
-        Self { node, leases, gate, rng: fastrand::Rng::with_seed(1) }
+        Self { node, leases, gate, rng: fastrand::Rng::with_seed(1), ends: Ok(()) }
     }
 
     fn alloc(&mut self, region: u16, bytes: u64, rights: Rights, holder: u128) -> u128 {
@@ -51,9 +53,10 @@ impl Pages {
         self.leases.alloc(&request, NOW, &mut || rng.u128(1..)).unwrap().id.0
     }
 
-    /// The response to an operation; blocks end at once.
+    /// The response to an operation; what is behind an engine ends at once.
     fn ask(&mut self, request: Request<'_>, holder: u128, now: Nanos) -> Vec<u8> {
-        let disk: &Disk = &self.node.disk;
+        let engines: [&Disk; 2] = [&self.node.disk, &self.node.gpu];
+        let ends = self.ends;
         let mut out = Vec::new();
         let op = match PageOp::begin(request, &self.leases, holder, now) {
             Ok(op) => op,
@@ -69,7 +72,10 @@ impl Pages {
             loop {
                 match run.as_mut().poll(&mut cx) {
                     Poll::Ready(done) => break done,
-                    Poll::Pending => disk.land(Ok(())),
+                    Poll::Pending => {
+                        let waits = |engine: &&&Disk| !engine.waiting.lock().unwrap().is_empty();
+                        engines.iter().find(waits).expect("an access under way").land(ends);
+                    }
                 }
             }
         };
@@ -145,6 +151,36 @@ fn pages_are_written_copied_zeroed_and_counted() {
 }
 
 /// The lease ends while its page is read: nothing is written any more.
+/// A GPU's memory behind an engine is memory: any bytes of a page, and a last page that is no whole block.
+#[test]
+fn pages_of_a_gpu_are_those_of_memory() {
+    let mut pages = Pages::new();
+    let lease = pages.alloc(2, PAGE as u64 + 513, Rights::ALL, ANN);
+    let memory = pages.alloc(0, 2 * PAGE as u64, Rights::ALL, ANN);
+    let (first, last) = (page(lease, 0), page(lease, 1));
+    assert_eq!(pages.status(Request::Write { page: first, offset: 3, data: &[5; 513] }, ANN, NOW), Status::Ok);
+    let around = pages.read(first, 2, 515);
+    assert_eq!(around, [&[canary(2)][..], &[5; 513], &[canary(516)]].concat());
+    assert_eq!(pages.read(last, 512, 1), [canary(PAGE as u64 + 512)]);
+    assert_eq!(pages.status(Request::Zero(last), ANN, NOW), Status::Ok);
+    assert_eq!(pages.read(last, 0, 513), [0; 513]);
+    let copy = Request::Copy { src: last, dst: page(memory, 1) };
+    assert_eq!(pages.status(copy, ANN, NOW), Status::Ok);
+    let [copied, whole] = [0, PAGE as u32 - 513].map(|offset| pages.read(page(memory, 1), offset, 513));
+    assert!(copied == [0; 513] && whole != copied);
+    assert_eq!(pages.state(last).tier, 0, "a restart loses it");
+    let bytes = pages.node.gpu.heap.bytes();
+    assert_eq!(bytes[PAGE + 513..], (PAGE as u64 + 513..REGION).map(canary).collect::<Vec<u8>>());
+    for (failure, status) in
+        [(BlockError::Busy, Status::InsufficientCapacity), (BlockError::Io(5), Status::LeaseNotActive)]
+    {
+        pages.ends = Err(failure);
+        for request in [Request::Read { page: first, offset: 1, length: 1 }, Request::Zero(last)] {
+            assert_eq!(pages.status(request, ANN, NOW), status);
+        }
+    }
+}
+
 #[test]
 fn a_copy_begins_its_write_when_the_read_has_ended() {
     let mut pages = Pages::new();

@@ -280,6 +280,44 @@ fn sixty_four_accesses_are_under_way_where_their_bytes_have_room() {
     assert_eq!((one_at_a_time.consumed, one_at_a_time.next), (one, Next::Completion));
 }
 
+/// As on a poll core, which closes a connection that wants more room while nothing is under way.
+#[test]
+fn buffers_that_never_grow_do_for_what_is_behind_an_engine() {
+    const LONGEST: u32 = 4096;
+    let node = Node::with_room(100);
+    let mut stream = stream(&node, Kind::Memory).at_most(LONGEST);
+    let (answers, _) = exchange(&mut stream, &hello(Kind::Memory, VRAM.0), NOW);
+    assert_eq!(answers[0].2[0], 0);
+    let lengths = [1, LONGEST, 513, LONGEST - 1].repeat(10);
+    let asked = lengths.iter().zip(0_u64..).map(|(length, at)| match at % 2 {
+        0 => write(Kind::Memory, 3 + at, *length, &vec![7; *length as usize]),
+        _ => read(Kind::Memory, 3 + at, *length),
+    });
+    let (input, mut at) = (asked.collect::<Vec<_>>().concat(), 0);
+    let (mut output, mut sent) = (vec![0; Stream::room_for(LONGEST)], Vec::new());
+    while at < input.len() || stream.outstanding() > 0 {
+        let received = (input.len() - at).min(output.len());
+        let Progress { consumed, written, next } = stream.advance(&input[at..at + received], &mut output, NOW);
+        at += consumed;
+        sent.extend_from_slice(&output[..written]);
+        match next {
+            Next::Output(_) => assert!(written > 0 || stream.outstanding() > 0, "the connection is closed"),
+            Next::Close => panic!("it is sound"),
+            Next::Input(_) | Next::Completion => {}
+        }
+        while !node.gpu.waiting.lock().unwrap().is_empty() {
+            node.gpu.land(Ok(()));
+        }
+    }
+    let answers = messages(&sent);
+    assert_eq!(answers.len(), lengths.len());
+    let is_ok = |(op, _, payload): &(Op, u32, Vec<u8>)| match op {
+        Op::ReadResp => payload[0] == 0 && payload.len() > 8,
+        _ => payload[0] == 0,
+    };
+    assert!(answers.iter().all(is_ok) && node.canaries_live());
+}
+
 #[test]
 fn what_is_under_way_is_answered_before_a_violation_closes() {
     let node = Node::new();

@@ -4,7 +4,7 @@ mod common;
 
 use berth_lease::{BlockError, Entry, Rights, State};
 use berth_lease_io::{LeaseService, TwoSided};
-use berth_port::{Loopback, Nanos, Port, Service, Verdict};
+use berth_port::{Nanos, Port, Service, Verdict};
 use berth_wire::fabric::data::two_sided::{Opcode, Request, Status};
 use common::*;
 use proptest::prelude::*;
@@ -106,51 +106,10 @@ fn short_and_truncated_messages() {
     assert_eq!(events(&service), [("malformed", 1), ("bad_request", 1)].into());
 }
 
-/// Two ports of one process: messages from `ours` reach the service on `theirs`.
-struct Line {
-    ours: Loopback,
-    theirs: Loopback,
-}
-
-impl Line {
-    fn new(depth: usize) -> Self {
-        let addresses = [1, 2].map(|host| std::net::SocketAddr::from(([127, 0, 0, host], 1)));
-        let (ours, theirs) = Loopback::pair(addresses, depth, ROOM);
-        Self { ours, theirs }
-    }
-
-    fn ask(&mut self, message: &[u8]) {
-        let to = self.theirs.local_addr();
-        self.ours
-            .post(to.into(), |buf| {
-                buf[..message.len()].copy_from_slice(message);
-                message.len()
-            })
-            .unwrap();
-        self.ours.tx();
-    }
-
-    fn serve(&mut self, service: &mut LeaseService<TwoSided>) -> usize {
-        self.theirs.rx(|frame| service.handle(frame, at(NOW)));
-        let posted = service.poll(&mut self.theirs, at(NOW));
-        self.theirs.tx();
-        posted
-    }
-
-    fn answers(&mut self) -> Vec<Vec<u8>> {
-        let mut answers = Vec::new();
-        self.ours.rx(|frame| {
-            answers.push(frame.data().to_vec());
-            Verdict::Drop
-        });
-        answers
-    }
-}
-
 #[test]
 fn blocks_are_answered_when_the_engine_is_done() {
     let node = Node::new();
-    let (mut service, mut line) = (service(&node), Line::new(8));
+    let (mut service, mut line) = (service(&node), Line::new(8, ROOM));
     let data: Vec<u8> = (0..1024_u32).map(|i| (i % 251) as u8).collect();
     line.ask(&blocks(Opcode::Write, 512, 1024, &data));
     line.ask(&blocks(Opcode::Read, 512, 512, &[]));
@@ -188,7 +147,7 @@ fn blocks_are_answered_when_the_engine_is_done() {
 #[test]
 fn a_revocation_waits_for_the_block_access_under_way() {
     let mut node = Node::new();
-    let (mut service, mut line) = (service(&node), Line::new(8));
+    let (mut service, mut line) = (service(&node), Line::new(8, ROOM));
     line.ask(&blocks(Opcode::Write, 0, 512, &[1; 512]));
     line.serve(&mut service);
     node.set(Entry { state: State::Revoked, ..common::blocks() });
@@ -206,7 +165,7 @@ fn a_revocation_waits_for_the_block_access_under_way() {
 #[test]
 fn an_answer_that_finds_the_port_full_is_posted_later() {
     let node = Node::new();
-    let (mut service, mut line) = (service(&node), Line::new(1));
+    let (mut service, mut line) = (service(&node), Line::new(1, ROOM));
     line.ask(&blocks(Opcode::Read, 0, 512, &[]));
     line.serve(&mut service);
     node.disk.land(Ok(()));

@@ -153,7 +153,7 @@ impl Target {
     /// For the leases of `table`, whose bytes lie in `regions`. Data that cannot be moved between a connection's buffers
     /// and a lease lies in `pool`, which must have room for 4 of the longest transfers.
     pub fn new(table: &Table, regions: &Regions, pool: Arc<Pool>, limits: Limits) -> Self {
-        for (_, region) in regions.iter() {
+        for (_, region) in regions.iter().filter(|(_, region)| !region.kind.is_memory()) {
             if let Storage::Blocks(blocks) = &region.storage {
                 blocks.register(pool.memory());
             }

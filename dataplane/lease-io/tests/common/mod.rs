@@ -1,4 +1,4 @@
-//! A node under test: memory whose every byte is known, blocks that end when told, leases of both.
+//! A node under test: memory whose every byte is known, blocks and a GPU's memory that end when told, leases of each.
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part
 
 use std::{
@@ -14,7 +14,7 @@ use berth_lease::{
     BlockError, BlockOp, BlockRequest, Blocks, Bytes, Entry, Generation, LeaseId, LeaseKey, Region, RegionId,
     RegionKind, Regions, Rights, State, Storage, Table, TableWriter,
 };
-use berth_port::{Frame, Nanos, Now, Service, Verdict};
+use berth_port::{Frame, Loopback, Nanos, Now, Port as _, Service, Verdict};
 
 /// Bytes of each region.
 pub const REGION: u64 = 64 * 1024;
@@ -28,6 +28,7 @@ pub const GENERATION: u64 = 7;
 pub const EXPIRES: Nanos = Nanos(1_000_000);
 pub const MEMORY: LeaseId = LeaseId(0xAAAA_0000_0000_0000_1111_2222_3333_4444);
 pub const BLOCK: LeaseId = LeaseId(0xBBBB_0000_0000_0000_5555_6666_7777_8888);
+pub const VRAM: LeaseId = LeaseId(0xCCCC_0000_0000_0000_9999_AAAA_BBBB_CCCC);
 pub const NOW: Nanos = Nanos(5);
 
 /// Memory that concurrent accesses may mix in.
@@ -68,7 +69,7 @@ impl Bytes for Heap {
     }
 }
 
-/// Blocks whose operations wait until they are told to end.
+/// Blocks, or a GPU's memory, whose operations wait until they are told to end.
 pub struct Disk {
     pub heap: Arc<Heap>,
     pub waiting: Mutex<Vec<BlockRequest>>,
@@ -76,6 +77,10 @@ pub struct Disk {
 }
 
 impl Disk {
+    fn new(room: usize) -> Arc<Self> {
+        Arc::new(Self { heap: Heap::new(), waiting: Mutex::default(), room })
+    }
+
     /// Ends the oldest operation.
     pub fn land(&self, result: Result<(), BlockError>) {
         let request = self.waiting.lock().unwrap().remove(0);
@@ -113,10 +118,11 @@ impl Blocks for Disk {
     }
 }
 
-/// A node with one lease in memory and one on blocks.
+/// A node with one lease in memory, one on blocks and one of a GPU's memory.
 pub struct Node {
     pub heap: Arc<Heap>,
     pub disk: Arc<Disk>,
+    pub gpu: Arc<Disk>,
     pub regions: Regions,
     pub table: Table,
     pub writer: TableWriter,
@@ -127,28 +133,29 @@ impl Node {
         Self::with_room(3)
     }
 
-    /// With blocks that take so many operations at once.
+    /// With engines that take so many operations at once.
     pub fn with_room(room: usize) -> Self {
-        let heap = Heap::new();
-        let disk = Arc::new(Disk { heap: Heap::new(), waiting: Mutex::default(), room });
+        let (heap, disk, gpu) = (Heap::new(), Disk::new(room), Disk::new(room));
         let region = |kind, storage| Region { name: format!("{kind:?}"), kind, numa: None, storage };
         let regions = Regions::new(vec![
             region(RegionKind::Memory, Storage::Bytes(heap.clone())),
             region(RegionKind::Block, Storage::Blocks(disk.clone())),
+            region(RegionKind::Vram, Storage::Blocks(gpu.clone())),
         ]);
         let (table, mut writer) = Table::new(16);
         writer.insert(&memory()).unwrap();
         writer.insert(&blocks()).unwrap();
-        Self { heap, disk, regions, table, writer }
+        writer.insert(&vram()).unwrap();
+        Self { heap, disk, gpu, regions, table, writer }
     }
 
     pub fn set(&mut self, entry: Entry) {
         assert!(self.writer.update(&entry));
     }
 
-    /// Whether every byte outside of the leases is what it was, in both regions.
+    /// Whether every byte outside of the leases is what it was, in each region.
     pub fn canaries_live(&self) -> bool {
-        [(&self.heap, LEN), (&self.disk.heap, BLOCK_LEN)].into_iter().all(|(heap, len)| {
+        [(&self.heap, LEN), (&self.disk.heap, BLOCK_LEN), (&self.gpu.heap, LEN)].into_iter().all(|(heap, len)| {
             let bytes = heap.bytes();
             let outside = (0..REGION).filter(|at| !(BASE..BASE + len).contains(at));
             outside.into_iter().all(|at| bytes[at as usize] == canary(at))
@@ -173,6 +180,10 @@ pub fn memory() -> Entry {
 
 pub fn blocks() -> Entry {
     Entry { id: BLOCK, region: RegionId(1), len: BLOCK_LEN, ..memory() }
+}
+
+pub fn vram() -> Entry {
+    Entry { id: VRAM, region: RegionId(2), ..memory() }
 }
 
 pub fn key(id: LeaseId) -> LeaseKey {
@@ -200,6 +211,48 @@ pub fn handle(service: &mut impl Service, message: &[u8], capacity: usize, now: 
     match service.handle(&mut frame, at(now)) {
         Verdict::Reply => Some(frame.data().to_vec()),
         Verdict::Drop => None,
+    }
+}
+
+/// Two ports of one process: messages from `ours` reach the service on `theirs`.
+pub struct Line {
+    pub ours: Loopback,
+    pub theirs: Loopback,
+}
+
+impl Line {
+    /// `depth` datagrams of at most `room` bytes.
+    pub fn new(depth: usize, room: usize) -> Self {
+        let addresses = [1, 2].map(|host| SocketAddr::from(([127, 0, 0, host], 1)));
+        let (ours, theirs) = Loopback::pair(addresses, depth, room);
+        Self { ours, theirs }
+    }
+
+    pub fn ask(&mut self, message: &[u8]) {
+        let to = self.theirs.local_addr();
+        self.ours
+            .post(to.into(), |buf| {
+                buf[..message.len()].copy_from_slice(message);
+                message.len()
+            })
+            .unwrap();
+        self.ours.tx();
+    }
+
+    pub fn serve(&mut self, service: &mut impl Service) -> usize {
+        self.theirs.rx(|frame| service.handle(frame, at(NOW)));
+        let posted = service.poll(&mut self.theirs, at(NOW));
+        self.theirs.tx();
+        posted
+    }
+
+    pub fn answers(&mut self) -> Vec<Vec<u8>> {
+        let mut answers = Vec::new();
+        self.ours.rx(|frame| {
+            answers.push(frame.data().to_vec());
+            Verdict::Drop
+        });
+        answers
     }
 }
 

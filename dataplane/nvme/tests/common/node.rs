@@ -121,7 +121,7 @@ impl Blocks for Disk {
     }
 
     fn info(&self) -> BlockInfo {
-        BlockInfo { block_size: 4096, discard: Some(4096), compare: true, flush: true }
+        BlockInfo { block_size: 4096, discard: Some(4096), compare: true, flush: true, ..BlockInfo::default() }
     }
 
     fn submit(&self, request: BlockRequest) {
