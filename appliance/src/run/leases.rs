@@ -15,8 +15,7 @@ use berth_gpu::{LeaseSettings, LeasedGpu};
 use berth_host::TscClock;
 use berth_identity::NodeId;
 use berth_lease::{GRANULE, Quotas, Region, RegionId, RegionKind, Regions, Storage};
-use berth_memory::Memory;
-use berth_pages::{HugePage, Pages};
+use berth_pages::{DmaMemory, HugePage, Pages};
 use berth_ports::nvmet::Nvmet;
 use berth_ports::sriov::PoolConfig;
 use berth_store::BlockEngine;
@@ -56,7 +55,7 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     regions.extend(devices);
     let hip = (first..regions.len()).map(|index| RegionId(index as u16)).collect();
     let gpus = leased_gpus(bytes.clone(), &memory)?;
-    let memory: Vec<_> = memory.into_iter().map(|pages| pages.map(|pages| pages as Arc<dyn Memory>)).collect();
+    let memory: Vec<_> = memory.into_iter().map(|pages| pages.map(|pages| DmaMemory::Mapped(pages))).collect();
     let backing = |region: &config::Region| match &region.backing {
         Backing::Path(path) => Some(path.clone()),
         Backing::Ram | Backing::Hugepages | Backing::Gpu(_) | Backing::Functions(_) => None,

@@ -1,6 +1,7 @@
 //! Memory of the system: ordinary or huge pages, private or shared with another process, and on a NUMA node if
 //! required.
 
+mod dma;
 mod file;
 mod foreign;
 mod huge;
@@ -17,6 +18,7 @@ use std::{
 use berth_host::numa_nodes;
 use berth_memory::Memory;
 
+pub use dma::{DmaBufs, DmaMemory};
 use file::SharedFile;
 pub use foreign::Foreign;
 pub use huge::HugePage;

@@ -3,10 +3,8 @@
 #[cfg(feature = "verbs")]
 mod open;
 
-use std::sync::Arc;
-
 use berth_fabric::Binding;
-use berth_memory::Memory;
+use berth_pages::DmaMemory;
 use berth_port::Tables;
 
 /// Values of the keys of `kind = "rdma"`.
@@ -43,7 +41,7 @@ impl Rdma {
     ];
 
     /// Opens the device. `memory` has that of each region, `None` for those that are not in memory.
-    pub fn open(&self, memory: &[Option<Arc<dyn Memory>>]) -> anyhow::Result<Box<dyn Binding>> {
+    pub fn open(&self, memory: &[Option<DmaMemory>]) -> anyhow::Result<Box<dyn Binding>> {
         #[cfg(feature = "verbs")]
         return open::open(self, memory);
         #[cfg(not(feature = "verbs"))]

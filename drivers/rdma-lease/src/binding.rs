@@ -73,6 +73,7 @@ berth_port::counters! {
         binds = rdma_binds: "leases that were connected over RDMA",
         binds_failed = rdma_binds_failed: BINDS_REFUSED { reason: "failed" },
         full = rdma_full: BINDS_REFUSED { reason: "full" },
+        no_dma_bufs = rdma_no_dma_bufs: BINDS_REFUSED { reason: "no_dma_bufs" },
         peers_lost = rdma_peers_lost: EVENTS { event: "peer_lost" },
         faults = rdma_faults: EVENTS { event: "fault" },
         devices_removed = rdma_devices_removed: EVENTS { event: "device_removed" },
@@ -99,10 +100,17 @@ impl<H: Hca> RdmaBinding<H> {
     }
 
     fn refuse(&mut self, error: &HcaError) -> Status {
-        if self.refusals.is_due(self.now) {
+        let tell = if matches!(error, HcaError::NoDmaBufs(_)) {
+            self.counts.no_dma_bufs += 1;
+            // It stays so: once is enough.
+            self.counts.no_dma_bufs == 1
+        } else {
+            self.counts.binds_failed += 1;
+            self.refusals.is_due(self.now)
+        };
+        if tell {
             tracing::warn!("a lease is not connected over RDMA: {error}");
         }
-        self.counts.binds_failed += 1;
         error.status()
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -9,7 +10,8 @@ use std::{
 
 use berth_fabric::{BoundLease, Reach};
 use berth_lease::{RegionId, Rights, Span};
-use berth_memory::{Heap, Memory, Part};
+use berth_memory::{Heap, Part};
+use berth_pages::DmaMemory;
 use berth_verbs::{
     Access, Completion, Context, Cq, Error, Event, Flags, Local as LocalBytes, Mr, Mw, Op, Outcome, Path, Pd, Qp,
     QpConfig, QpKind, Remote, RemoteBytes, Retry, random, random_psn,
@@ -44,7 +46,7 @@ const TRIAL_TIME: Duration = Duration::from_secs(2);
 pub enum Windows {
     /// Where the device has windows of type 2, and a trial shows that they keep clients within them.
     Auto,
-    /// Windows, or opening the device fails.
+    /// Windows, or opening the device fails. Leases of another device's memory have none all the same.
     Always,
     /// Every lease is registered as a memory region of its own, in a protection domain of its own.
     Never,
@@ -80,7 +82,7 @@ pub struct Verbs {
 struct Device {
     config: Config,
     /// The memory of each region; `None` for blocks.
-    memory: Vec<Option<Arc<dyn Memory>>>,
+    memory: Vec<Option<DmaMemory>>,
     /// Held by whoever opens the device.
     opening: Mutex<()>,
     open: Mutex<Option<Arc<Open>>>,
@@ -107,7 +109,8 @@ struct Completions {
 /// How a key is kept to its lease.
 #[derive(Debug)]
 enum Scoping {
-    /// By a window that is bound to its lease's queue pair. The regions' own keys allow nothing.
+    /// By a window that is bound to its lease's queue pair. The regions' own keys allow nothing. Leases of memory that is
+    /// not mapped are registered as below.
     Windows { pd: Pd, regions: Vec<Option<Mr>> },
     /// By a protection domain with nothing but its lease's queue pair and region.
     Regions,
@@ -132,7 +135,7 @@ const BIND: u64 = 1;
 
 impl Verbs {
     /// Opens the device, and finds out whether windows work on it. `memory` is that of each region, by id.
-    pub fn open(config: Config, memory: Vec<Option<Arc<dyn Memory>>>) -> Result<Self, HcaError> {
+    pub fn open(config: Config, memory: Vec<Option<DmaMemory>>) -> Result<Self, HcaError> {
         let device = Arc::new(Device { config, memory, opening: Mutex::default(), open: Mutex::default() });
         device.opened()?;
         Ok(Self { device, next_serial: 0, live: HashMap::new(), looked: Instant::now() })
@@ -165,12 +168,11 @@ impl Device {
         let Reach::Bytes { span, .. } = lease.reach else { return Err(HcaError::NotMemory.into()) };
         let memory = self.memory.get(usize::from(span.region.0)).and_then(Option::as_ref);
         let memory = memory.ok_or(HcaError::NotMemory)?;
-        let part = Part::new(memory.clone(), span.at as usize, span.len as usize).filter(|part| part.size() > 0);
-        let part = part.ok_or(HcaError::NotMemory)?;
         let open = self.opened()?;
-        let pd = match &open.scoping {
-            Scoping::Windows { pd, .. } => pd.clone(),
-            Scoping::Regions => Pd::new(&open.context).map_err(failed)?,
+        let pd = match (&open.scoping, memory) {
+            (Scoping::Windows { pd, .. }, DmaMemory::Mapped(_)) => pd.clone(),
+            // The key of a region is good on every queue pair of its domain.
+            (Scoping::Regions, _) | (_, DmaMemory::DmaBufs(_)) => Pd::new(&open.context).map_err(failed)?,
         };
         let mut qp = queue_pair(&pd, &open.cq, true).map_err(failed)?;
         let path = Path { mtu: open.path.mtu.min(peer.mtu), ..open.path };
@@ -181,8 +183,8 @@ impl Device {
         qp.to_rtr(path, Some(&remote), reads).map_err(|error| HcaError::Unreachable(error.into()))?;
         qp.to_rts(local.psn, 1, RETRY).map_err(failed)?;
         let mut link = Link { window: None, qp: Some(qp), region: None, pd, serial, local, open };
-        match link.make_key(span, lease.rights, part) {
-            Ok(rkey) => Ok((link, Key { rkey, region_addr: region_addr(span.region) })),
+        match link.make_key(span, lease.rights, memory) {
+            Ok(key) => Ok((link, key)),
             Err(error) => Err(Unconnected { error, left: Some(Box::new(link)) }),
         }
     }
@@ -221,28 +223,44 @@ impl Link {
 
     /// Makes the key by which the client of this queue pair, and nobody else, reaches exactly the lease's bytes, once
     /// it may do anything.
-    fn make_key(&mut self, span: Span, rights: Rights, part: Part) -> Result<u32, HcaError> {
+    fn make_key(&mut self, span: Span, rights: Rights, memory: &DmaMemory) -> Result<Key, HcaError> {
         let Span { region, at, len } = span;
-        match &self.open.scoping {
-            Scoping::Windows { pd, regions } => {
+        let region_addr = region_addr(region);
+        // What a client may write, the device must be able to write.
+        let local = if rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
+        match (&self.open.scoping, memory) {
+            (Scoping::Windows { pd, regions }, DmaMemory::Mapped(_)) => {
                 let mr = regions.get(usize::from(region.0)).and_then(Option::as_ref).ok_or(HcaError::NotMemory)?;
                 let window = self.window.insert(Mw::new(pd).map_err(failed)?);
                 let qp = self.qp.as_mut().expect("it was made with the link");
                 let memory = qp.keep(mr).map_err(failed)?;
                 let (bytes, id) = (LocalBytes { memory, at: at as usize, len: len as usize }, self.serial << 1 | BIND);
                 let flags = Flags { signalled: true, ..Flags::default() };
-                self.open.await_binding(id, || {
+                let rkey = self.open.await_binding(id, || {
                     let rkey = qp.bind(id, window, bytes, access(rights), random() as u8, flags).map_err(failed)?;
                     qp.ring().1.map_err(failed)?;
                     Ok(rkey)
-                })
+                })?;
+                Ok(Key { rkey, region_addr })
             }
-            Scoping::Regions => {
-                // What a client may write, the device must be able to write.
-                let access = access(rights)
-                    | if rights.contains(Rights::WRITE) { Access::LOCAL_WRITE } else { Access::LOCAL_READ };
-                let mr = self.pd.register(part, access, Some(region_addr(region) + at)).map_err(failed)?;
-                Ok(self.region.insert(mr).rkey())
+            (Scoping::Regions, DmaMemory::Mapped(memory)) => {
+                let part = Part::new(memory.clone(), at as usize, len as usize).ok_or(HcaError::NotMemory)?;
+                let mr = self.pd.register(part, access(rights) | local, Some(region_addr + at)).map_err(failed)?;
+                Ok(Key { rkey: self.region.insert(mr).rkey(), region_addr })
+            }
+            (_, DmaMemory::DmaBufs(memory)) => {
+                let (buffer, offset) = memory.export(at, len).map_err(|error| match error.kind() {
+                    io::ErrorKind::Unsupported => HcaError::NoDmaBufs(error.into()),
+                    _ => HcaError::Failed(error.into()),
+                })?;
+                // Addresses are to be as far into a page as the bytes are in the dma-buf.
+                let addr = region_addr + offset;
+                let mr = self.pd.register_dmabuf(buffer, offset, len as usize, addr, access(rights) | local);
+                let mr = mr.map_err(|error| match error {
+                    error @ Error::NoDmaBufs { .. } => HcaError::NoDmaBufs(error.into()),
+                    error => failed(error),
+                })?;
+                Ok(Key { rkey: self.region.insert(mr).rkey(), region_addr: addr - at })
             }
         }
     }
@@ -327,7 +345,7 @@ impl Hca for Verbs {
 }
 
 impl Open {
-    fn new(config: &Config, memory: &[Option<Arc<dyn Memory>>]) -> Result<Self, HcaError> {
+    fn new(config: &Config, memory: &[Option<DmaMemory>]) -> Result<Self, HcaError> {
         let context = Context::open(&config.device).map_err(|error| match error {
             Error::NoDevice { name, .. } => HcaError::Gone(name),
             error => failed(error),
@@ -410,15 +428,15 @@ fn windows(
     cq: &Cq,
     path: Path,
     gid: [u8; 16],
-    memory: &[Option<Arc<dyn Memory>>],
+    memory: &[Option<DmaMemory>],
 ) -> Result<Scoping, HcaError> {
     if !context.limits().type2_windows {
         return Err(HcaError::Failed("the device has no memory windows of type 2".into()));
     }
     let pd = Pd::new(context).map_err(failed)?;
     trial(&pd, cq, path, gid)?;
-    let register = |(index, memory): (usize, &Option<Arc<dyn Memory>>)| {
-        let Some(memory) = memory else { return Ok(None) };
+    let register = |(index, memory): (usize, &Option<DmaMemory>)| {
+        let Some(DmaMemory::Mapped(memory)) = memory else { return Ok(None) };
         let access = Access::LOCAL_WRITE | Access::BIND;
         pd.register(memory.clone(), access, Some(region_addr(RegionId(index as u16)))).map(Some)
     };

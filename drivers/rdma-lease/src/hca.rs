@@ -69,6 +69,9 @@ pub enum HcaError {
     /// The lease has no bytes of memory: it is of a region of blocks, or empty.
     #[error("the lease's bytes are not memory that the device could reach")]
     NotMemory,
+    /// The lease's bytes are another device's, and no dma-buf makes them reachable for this one.
+    #[error("{0}")]
+    NoDmaBufs(Cause),
     /// The device or its driver refused.
     #[error("{0}")]
     Failed(Cause),
@@ -80,7 +83,7 @@ impl HcaError {
         match self {
             Self::Gone(_) => Status::ResourceBusy,
             Self::Unreachable(_) => Status::InvalidParams,
-            Self::NotMemory => Status::UnsupportedOp,
+            Self::NotMemory | Self::NoDmaBufs(_) => Status::UnsupportedOp,
             Self::Failed(_) => Status::InternalError,
         }
     }

@@ -34,6 +34,8 @@ struct Told {
 enum Wrong {
     Gone,
     Unreachable,
+    /// The lease's bytes are another device's.
+    NoDmaBufs,
     /// A queue pair is connected, and no key made.
     NoKey,
     /// A key is made, and whether it is good is not known.
@@ -67,6 +69,10 @@ impl Hca for Noted {
             told.next += 1;
             match told.wrong {
                 Some(Wrong::Unreachable) => Err(HcaError::Unreachable("what the driver said".into()).into()),
+                Some(Wrong::NoDmaBufs) => {
+                    let error = HcaError::NoDmaBufs("what the driver said".into());
+                    Err(Unconnected { error, left: Some(Box::new(told.next)) })
+                }
                 Some(Wrong::NoKey) => Err(Unconnected { error: failed(), left: Some(Box::new(told.next)) }),
                 _ => Ok((told.next, Key { rkey: 0x500 + told.next, region_addr: 1 << 40 })),
             }
@@ -277,6 +283,20 @@ fn a_failed_bind_leaves_nothing_that_is_reached() {
         assert_eq!(hca.told().ended, [1]);
         assert_eq!(count(&binding, "rdma_binds_failed"), 1);
     }
+}
+
+/// Its client may find another way than RDMA; the operator sees for how many.
+#[test]
+fn a_lease_without_dma_bufs_is_not_for_rdma() {
+    let (mut binding, hca) = node(1);
+    hca.told().wrong = Some(Wrong::NoDmaBufs);
+    for count_is in 1..=2 {
+        assert_eq!(bind(&mut binding, 1), Err(Status::UnsupportedOp));
+        end(&mut binding, 1).unwrap();
+        assert_eq!(count(&binding, "rdma_no_dma_bufs"), count_is);
+    }
+    assert_eq!(hca.told().ended, [1, 2]);
+    assert_eq!(count(&binding, "rdma_binds_failed"), 0);
 }
 
 #[test]

@@ -3,10 +3,17 @@
 
 use std::{
     error::Error,
+    fs::File,
+    io,
+    os::{
+        fd::{AsRawFd, FromRawFd as _, OwnedFd},
+        unix::fs::FileExt as _,
+    },
     time::{Duration, Instant},
 };
 
 use berth_memory::Heap;
+use berth_pages::{Backing, Pages};
 use berth_verbs::{
     Access, Completion, Context, Cq, Error as Verbs, Event, Flags, Local, MemoryId, Mr, Mw, Op, Outcome, Path, Pd, Qp,
     QpConfig, QpKind, Remote, RemoteBytes, Retry, Srq, State, Work, random_psn,
@@ -173,6 +180,46 @@ fn reads(lab: &Lab) -> Result {
     same("the bytes", &bytes(&a.mr, 300, 10)?, &b"to be read".to_vec())
 }
 
+/// A dma-buf of pages of that file (`linux/udmabuf.h`).
+fn dma_buf(file: &File) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Create {
+        memfd: u32,
+        flags: u32,
+        offset: u64,
+        size: u64,
+    }
+    const UDMABUF_CREATE: libc::c_ulong = 0x4018_7542;
+    const CLOSE_ON_EXEC: u32 = 1;
+    let create = Create { memfd: file.as_raw_fd() as u32, flags: CLOSE_ON_EXEC, offset: 0, size: BYTES as u64 };
+    let maker = File::options().read(true).write(true).open("/dev/udmabuf")?;
+    // SAFETY: the call reads this structure.
+    let made = unsafe { libc::ioctl(maker.as_raw_fd(), UDMABUF_CREATE, &raw const create) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made, and is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+/// Soft-RoCE takes none on most kernels.
+fn dma_bufs(lab: &Lab) -> Result {
+    let pages = Pages::new(BYTES as u64, &Backing::Unnamed, None)?;
+    let file = pages.file().ok_or("pages without a file")?;
+    let mr = match lab.pd.register_dmabuf(dma_buf(file)?, 4096, 4096, 4096, Access::REMOTE_READ) {
+        Err(refused @ Verbs::NoDmaBufs { .. }) => {
+            println!("# {refused}");
+            return Ok(());
+        }
+        registered => registered?,
+    };
+    let [mut a, _b] = lab.pair(QpKind::Rc)?;
+    file.write_all_at(b"to be read", 5000)?;
+    let local = Some(a.local(300, 10));
+    expect(a.work(Op::Read(RemoteBytes { addr: 5000, rkey: mr.rkey() }), local)?, Work::Read)?;
+    same("the bytes", &bytes(&a.mr, 300, 10)?, &b"to be read".to_vec())
+}
+
 fn wrong_rkeys(lab: &Lab) -> Result {
     let [mut a, b] = lab.pair(QpKind::Rc)?;
     let remote = RemoteBytes { addr: 0, rkey: b.mr.rkey() ^ 0x100 };
@@ -332,6 +379,7 @@ fn main() -> Result {
         ("RC writes with immediate", &|| writes(&lab, QpKind::Rc)),
         ("UC writes with immediate", &|| writes(&lab, QpKind::Uc)),
         ("RC reads", &|| reads(&lab)),
+        ("dma-bufs are read, or refused as such", &|| dma_bufs(&lab)),
         ("a wrong rkey and a range by one byte fail", &|| wrong_rkeys(&lab)),
         ("windows of type 2 are bound and invalidated", &|| windows(&lab)),
         ("shared receive queues", &|| shared_receives(&lab)),

@@ -32,6 +32,15 @@ pub enum Error {
         #[source]
         error: io::Error,
     },
+    /// A DMA buffer was refused: the device, its library or its driver in the kernel takes none, or not this one.
+    #[error("{device} or its driver in the kernel takes no dma-bufs of that memory: {error}")]
+    NoDmaBufs {
+        /// Name of the device.
+        device: String,
+        /// The error of `ibv_reg_dmabuf_mr`.
+        #[source]
+        error: io::Error,
+    },
     /// The device does not have this port.
     #[error("{device} has ports 1 to {most}, not {port}")]
     Port {
@@ -93,7 +102,7 @@ impl Error {
     /// Error number of a failed call.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::NoRdma(error) | Self::Failed { error, .. } => error.raw_os_error(),
+            Self::NoRdma(error) | Self::Failed { error, .. } | Self::NoDmaBufs { error, .. } => error.raw_os_error(),
             _ => None,
         }
     }

@@ -39,6 +39,9 @@ impl BitOr for Access {
     }
 }
 
+/// How DMA buffers are refused for good: by the library, which has no such call for the device (ENOSYS), and by the kernel.
+const NO_DMABUFS: [i32; 4] = [libc::ENOSYS, libc::EOPNOTSUPP, libc::EINVAL, libc::EFAULT];
+
 /// A protection domain. Queue pairs reach only memory of their own domain.
 #[derive(Clone)]
 pub struct Pd(Arc<Domain>);
@@ -86,7 +89,10 @@ impl Pd {
     }
 
     /// Registers `len` bytes from `offset` on of a DMA buffer, such as a GPU's memory, which the kernel keeps. The
-    /// processor cannot access it through the region.
+    /// processor cannot access it through the region. `iova` is to be as far into a page as `offset` is.
+    ///
+    /// # Errors
+    /// [`Error::NoDmaBufs`] where another buffer, device or driver is needed.
     pub fn register_dmabuf(
         &self,
         buffer: OwnedFd,
@@ -97,7 +103,12 @@ impl Pd {
     ) -> Result<Mr, Error> {
         // SAFETY: the descriptor is open, and the region keeps it.
         let raw = unsafe { sys::ibv_reg_dmabuf_mr(self.raw(), offset, len, iova, buffer.as_raw_fd(), access.0 as i32) };
-        let raw = self.context().made("ibv_reg_dmabuf_mr", raw)?;
+        let raw = self.context().made("ibv_reg_dmabuf_mr", raw).map_err(|failed| match failed {
+            Error::Failed { device, error, .. } if error.raw_os_error().is_some_and(|no| NO_DMABUFS.contains(&no)) => {
+                Error::NoDmaBufs { device, error }
+            }
+            failed => failed,
+        })?;
         Ok(Mr::new(raw, self, Backing::Dmabuf { _buffer: buffer }, iova, len))
     }
 

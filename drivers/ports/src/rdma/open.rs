@@ -1,16 +1,14 @@
 //! Opens the device of a binding.
 
-use std::sync::Arc;
-
 use anyhow::Context as _;
 use berth_fabric::Binding;
-use berth_memory::Memory;
+use berth_pages::DmaMemory;
 use berth_rdma_lease::{Config, RdmaBinding, Verbs};
 use tracing::info;
 
 use super::{Rdma, Windows};
 
-pub(super) fn open(rdma: &Rdma, memory: &[Option<Arc<dyn Memory>>]) -> anyhow::Result<Box<dyn Binding>> {
+pub(super) fn open(rdma: &Rdma, memory: &[Option<DmaMemory>]) -> anyhow::Result<Box<dyn Binding>> {
     let Rdma { device, port, gid_index, max_leases, windows } = rdma;
     let windows = match windows {
         Windows::Auto => berth_rdma_lease::Windows::Auto,
