@@ -26,8 +26,9 @@ use crate::clock::Clock;
 /// Bytes of memory worked on before other tasks get their turn: some tens of microseconds.
 const PIECE: u64 = 256 << 10;
 
-/// Bytes of blocks zeroed by one operation.
+/// Bytes of blocks zeroed by one operation, and those of a GPU's memory, which is zeroed in no time.
 const BLOCK_PIECE: u64 = 1 << 20;
+const VRAM_PIECE: u64 = 64 << 20;
 
 /// Time to wait before trying a busy block engine again.
 const BUSY: Duration = Duration::from_millis(1);
@@ -89,7 +90,11 @@ impl Worker {
 
     async fn zero_all(&self, span: Span, deadline: &Deadline, presenter: u128) -> Result<(), WorkFailed> {
         let storage = self.storage(span.region);
-        let len = if matches!(storage, Storage::Bytes(_)) { PIECE } else { BLOCK_PIECE };
+        let len = match storage {
+            Storage::Bytes(_) => PIECE,
+            Storage::Blocks(_) if storage.is_volatile() => VRAM_PIECE,
+            Storage::Blocks(_) => BLOCK_PIECE,
+        };
         for piece in pieces(span, len) {
             let turn = self.turns.enter(presenter).await;
             // Nobody else has these bytes before the work is over, whatever becomes of the lease.

@@ -65,7 +65,7 @@ pub(crate) fn start(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Bindi
 
 pub(crate) fn start_with(folder: &Path, regions: Regions, bindings: Vec<Box<dyn Binding>>, node: Config) -> Control {
     let listen =
-        Listen { udp: LOCAL, quic: LOCAL, relay: Some(LOCAL), fbmu: None, fbmt: Some(LOCAL), fbbt: Some(LOCAL) };
+        Listen { udp: LOCAL, quic: LOCAL, relay: Some(LOCAL), fbmu: Some(LOCAL), fbmt: Some(LOCAL), fbbt: Some(LOCAL) };
     let mut control = Control::open(Settings {
         identity: who(1),
         listen,

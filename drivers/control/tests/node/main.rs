@@ -14,3 +14,4 @@ mod memory;
 mod recovery;
 mod shares;
 mod tasklets;
+mod vram;

@@ -95,11 +95,11 @@ fn spin(host: &mut dyn Hostcalls, millis: u64) -> RunStatus {
 /// What does not end is asked for again so soon.
 const SHORT: Duration = Duration::from_millis(100);
 
-fn node(sync_wait: Duration) -> Config {
+pub(super) fn node(sync_wait: Duration) -> Config {
     Config { tasklets: Some(TaskletConfig { sync_wait, ..TaskletConfig::new(Arc::new(Native), 1) }), ..config() }
 }
 
-fn tasklet(what: &str) -> Tasklet {
+pub(super) fn tasklet(what: &str) -> Tasklet {
     let limits =
         TaskletLimits { max_fuel: 1000, max_linear_memory: 1 << 16, max_output_bytes: 1000, max_hostcalls: 10 };
     let sha256 = sha256_of(what);
