@@ -1,6 +1,5 @@
 //! Counters of the listeners.
 
-use berth_identity::link::FRAMES_DROPPED;
 use berth_port::{Family, Tables};
 
 /// Declarations of the counters here. The link, the node, the journal and the regions' blocks have their own.
@@ -28,8 +27,6 @@ berth_port::counters! {
         handshakes_retried: "QUIC handshakes that were asked to show where their peer is",
         streams_reset: "QUIC streams reset as malformed or too slow",
         sends_failed: "datagrams that could not be sent",
-        /// Block accesses over FBBU that were dropped because too many were under way.
-        shim_crowded_out: FRAMES_DROPPED { reason: "crowded_out" },
         proxy_connections: CONNECTIONS { kind: "proxy" },
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use berth_lease_io::{Answer, Gate, Shim, answer};
+use berth_lease_io::{Answer, Failure, Gate, Shim, answer};
 use berth_stream::Shares;
 use berth_wire::fabric::data::shim::{Header, MAX_DATA};
 use tokio::net::UdpSocket;
@@ -12,7 +12,7 @@ use crate::Shared;
 /// Longest UDP datagram in bytes.
 const MAX_DATAGRAM: usize = 65_507;
 
-/// Limits on block accesses under way: in all, and from one address.
+/// Limits on accesses under way, to blocks or to memory behind an engine: in all, and from one address.
 const MAX_FLIGHTS: (usize, usize) = (256, 64);
 
 /// Answers datagrams until the runtime ends.
@@ -31,7 +31,11 @@ pub(crate) async fn serve(socket: Arc<UdpSocket>, shared: Arc<Shared>) {
             Answer::Never => {}
             Answer::Later(later) => {
                 let Some(flight) = flights.try_enter(peer.ip()) else {
-                    shared.counters.shim_crowded_out.add(1);
+                    let answered = later.finish::<Shim>(&mut gate, Err(Failure::Busy), &mut buf);
+                    shared.data.take(gate.counts());
+                    if let Some(len) = answered {
+                        send(&socket, &buf[..len], peer, &shared).await;
+                    }
                     continue;
                 };
                 let (socket, shared) = (socket.clone(), shared.clone());

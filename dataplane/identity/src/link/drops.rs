@@ -4,7 +4,7 @@ use berth_port::Family;
 use berth_wire::fabric::FabricError;
 
 /// Exported with label `reason`.
-pub const FRAMES_DROPPED: Family = Family::counter("frames_dropped", "messages over UDP that were not taken");
+const FRAMES_DROPPED: Family = Family::counter("frames_dropped", "messages over UDP that were not taken");
 
 berth_port::counters! {
     /// Why a datagram, a message or a fragment was dropped.

@@ -17,7 +17,7 @@ mod stream;
 
 pub use answers::{ANSWER_LIFE, MAX_ANSWER_BYTES};
 pub use client::{Answer, Client};
-pub use drops::{Drop, Drops, FRAMES_DROPPED};
+pub use drops::{Drop, Drops};
 pub use message::Message;
 pub use notices::Notices;
 pub use reassembly::{FRAGMENT_LIFE, MAX_REASSEMBLIES_PER_SOURCE, MAX_REASSEMBLY_BYTES, Reassembly};

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    net::UdpSocket,
     sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
@@ -17,12 +18,14 @@ use berth_wire::fabric::{
     data::{
         IoStatus,
         page::{self, PageRef},
+        shim::{self, Fields, Header},
     },
 };
 use tempfile::TempDir;
+use zerocopy::IntoBytes as _;
 
 use crate::{
-    common::{clients, endpoint, key, memory, start_with},
+    common::{LOCAL, clients, endpoint, key, memory, start_with},
     tasklets::{node, tasklet},
 };
 
@@ -147,6 +150,45 @@ fn every_socket_serves_any_range() {
         let failed = client.page_read(last, 0, 1).await;
         assert!(matches!(failed, Err(Error::Page { status: page::Status::LeaseNotActive, .. })), "{failed:?}");
     });
+    control.stop(Duration::from_secs(5));
+}
+
+/// More accesses from one address than may be under way: the node answers the one too many at once.
+#[test]
+fn too_many_datagrams_under_way_are_answered_as_busy() {
+    const MOST: u64 = 64;
+    let (control, gpu, _folder) = start();
+    let grant = clients(async {
+        let (client, token) = client(&control).await;
+        client.lease_alloc(&token, &Alloc::gpu(100, 300)).await.unwrap()
+    });
+    let socket = UdpSocket::bind(LOCAL).unwrap();
+    socket.connect(endpoint(&control, "fbmu")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let (op, kind, length) = (shim::Op::Read, shim::Kind::Memory, 3);
+    let (lease_id, generation) = (grant.lease_id, grant.generation);
+    let read = |request_id| {
+        let fields = Fields { kind, op, status: 0, request_id, lease_id, generation, offset: 1, length };
+        let header = Header::new(&fields);
+        socket.send(header.with_crc(crc32c::crc32c(header.as_bytes())).as_bytes()).unwrap();
+    };
+    let answer = || {
+        let mut answer = [0; 100];
+        let len = socket.recv(&mut answer).unwrap();
+        let fields = Header::parse(&answer[..len]).unwrap().fields().unwrap();
+        (fields.status, fields.request_id, len - Header::LEN)
+    };
+    // Nothing ends while somebody has the bytes.
+    let bytes = gpu.bytes.lock().unwrap();
+    (0..=MOST).for_each(read);
+    assert_eq!(answer(), (IoStatus::Busy as u8, MOST, 0));
+    drop(bytes);
+    for _ in 0..MOST {
+        let (status, request_id, len) = answer();
+        assert!((status, len) == (0, 3) && request_id < MOST);
+    }
+    read(MOST + 1);
+    assert_eq!(answer(), (0, MOST + 1, 3));
     control.stop(Duration::from_secs(5));
 }
 
