@@ -100,7 +100,8 @@ impl<H: Host> Node<H> {
     /// Starts a node of these regions, and these resources of units.
     ///
     /// Leases that were answered and have not ended are served again, at the very bytes they had; those in memory under
-    /// a higher generation, for their contents are lost.
+    /// a higher generation, for their contents are lost. Of these, such are revoked that do not begin at a granule of
+    /// their region, which is leased in larger ones now.
     pub fn start(
         identity: Identity,
         config: Config,
@@ -247,7 +248,15 @@ impl<H: Host> Node<H> {
         };
         let lease = self.lease_of(&grant, holds, revoked, fenced, now);
         let generation = lease.generation;
-        let restored = self.leases.restore(lease, now.mono).map_err(|error| RecoverError::Lease(id, error))?;
+        let mut restored = self.leases.restore(lease, now.mono);
+        let loses_contents = lease.region().is_some_and(|region| self.leases.is_volatile(region));
+        if restored == Err(RestoreError::Granule) && loses_contents && !stuck {
+            // Its contents are lost whatever is done: rather than that the node does not start, its holder asks for another.
+            journal.push(Record::LeaseRevoked { lease: grant.lease, at: unix });
+            let standing = Standing::Revoked { at: now.mono };
+            restored = self.leases.restore(Lease { holds: Holding::Nothing, standing, ..lease }, now.mono);
+        }
+        let restored = restored.map_err(|error| RecoverError::Lease(id, error))?;
         let Some(lease) = restored else { return Ok(()) };
         self.restore_composite(&lease, &grant.unit);
         if let (Holding::Unit(unit), Standing::Live) = (lease.holds, lease.standing)
