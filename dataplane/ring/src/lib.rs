@@ -28,13 +28,15 @@ compile_error!("the ring's layouts are LP64");
 pub mod abi;
 mod cursor;
 mod dispatcher;
+mod outstanding;
 mod producer;
 mod ring;
 mod sequence;
 mod sync;
 
 pub use dispatcher::{Dispatcher, DispatcherStats};
-pub use producer::{Outstanding, Overrun, PATIENCE, Producer, ProducerStats, TxError};
+pub use outstanding::Outstanding;
+pub use producer::{Overrun, PATIENCE, Producer, ProducerStats, TxError};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
 #[cfg(not(loom))]
 pub use ring::{pair_in, posted, shared};

@@ -1,25 +1,14 @@
 //! The host's side of a ring: requests in, answers out.
 
-use std::{
-    iter::Sum,
-    sync::{
-        Arc,
-        atomic::{
-            AtomicBool,
-            Ordering::{Acquire, Release},
-        },
-    },
-    time::Duration,
-};
+use std::{iter::Sum, time::Duration};
 
-#[cfg(not(loom))]
-use berth_memory::Memory;
 use berth_port::{Family, Nanos};
 
 use crate::{
     ErrorCode, RING_EVENTS, SlotIndex,
     abi::{FREE, IN_FLIGHT},
     cursor::Cursor,
+    outstanding::Outstanding,
     ring::Owner,
     sync::Lane,
 };
@@ -64,35 +53,24 @@ pub struct Producer {
     copy: Option<Box<[u8]>>,
     is_trusted: bool,
     stats: ProducerStats,
-    _owner: Owner,
+    owner: Owner,
 }
 
 /// Requests in a device's memory, where a look takes a round trip to it.
 struct Posted {
     lane: Lane,
-    /// By slot, whether its request was announced and its answer not taken yet.
     out: Outstanding,
-    _owner: Owner,
+    /// The number of the request that was given up last.
+    given_up: Option<u64>,
 }
 
-/// Which requests of a [`posted`](crate::posted) ring have no answer that was taken yet, for whoever answers them in place of a
-/// dispatcher that has ended.
-#[derive(Debug, Clone)]
-pub struct Outstanding(Arc<[AtomicBool]>);
-
-impl Outstanding {
-    #[cfg(not(loom))]
-    fn new(slots: u32) -> Self {
-        Self((0..slots).map(|_| AtomicBool::new(false)).collect())
-    }
-
-    /// Whether the request of this slot is.
-    pub fn has(&self, slot: u32) -> bool {
-        self.0[slot as usize].load(Acquire)
-    }
-
-    fn set(&self, slot: SlotIndex, is_out: bool) {
-        self.0[slot.0 as usize].store(is_out, Release);
+impl Posted {
+    /// Gives up a request by its slot and number; false if it is being refused, so that its answer comes.
+    fn give_up(&mut self, slot: SlotIndex, number: u64) -> bool {
+        if self.given_up != Some(number) && self.out.take(slot) {
+            self.given_up = Some(number);
+        }
+        self.given_up == Some(number)
     }
 }
 
@@ -175,22 +153,20 @@ impl Producer {
             copy: None,
             is_trusted: false,
             stats: ProducerStats::default(),
-            _owner: owner,
+            owner,
         }
     }
 
     /// Makes it copy messages into and out of slots, because the other side may write to them at any time.
-    #[cfg(not(loom))]
     pub(crate) fn distrusting(self) -> Self {
         Self { copy: Some(vec![0; self.rx.slot_size()].into()), ..self }
     }
 
     /// Makes it put requests into the slots of another lane, in a device's memory. The dispatcher clears a request's flag there
     /// before it publishes the answer.
-    #[cfg(not(loom))]
-    pub(crate) fn posting(self, lane: Lane, owner: Arc<dyn Memory>) -> (Self, Outstanding) {
-        let out = Outstanding::new(self.slots);
-        let posted = Posted { lane, out: out.clone(), _owner: Some(owner) };
+    pub(crate) fn posting(self, lane: Lane, owner: Owner) -> (Self, Outstanding) {
+        let out = Outstanding::new(lane.clone(), self.tx.clone(), self.slots, [owner, self.owner.clone()]);
+        let posted = Posted { lane, out: out.clone(), given_up: None };
         (Self { posted: Some(posted), ..self }, out)
     }
 
@@ -356,7 +332,10 @@ impl Producer {
         let (slot, number) = (self.tail.slot, self.stats.collected);
         let (noted, since) = self.freed[slot.0 as usize];
         // Where the answer is published first, this second look at the tx flag is final.
-        let over = noted == number && self.now - since >= self.patience && self.tx.load(slot) == FREE;
+        let over = noted == number
+            && self.now - since >= self.patience
+            && self.tx.load(slot) == FREE
+            && self.posted.as_mut().is_none_or(|posted| posted.give_up(slot, number));
         // The next one may have been freed with it.
         self.idle = self.idle.wrapping_sub(u32::from(over));
         over

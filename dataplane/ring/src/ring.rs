@@ -372,7 +372,7 @@ pub fn shared(memory: impl Memory, geometry: Geometry, base: usize) -> Result<Pr
 ///
 /// The dispatcher clears a request's flag before it publishes the answer, since the slot is filled again after that. The producer
 /// does not read the device's memory, but for the flag of an oldest request that has no answer. When the dispatcher's process has
-/// ended, [`Outstanding`] tells which requests want one.
+/// ended, [`Outstanding::refuse`] answers the requests that it had.
 ///
 /// # Errors
 /// As [`shared`], of either memory.
@@ -393,7 +393,7 @@ pub fn posted(
         let data = posted.base().add(flags);
         Lane::new(posted.base().cast(), data, geometry.stride, geometry.slot_size, (posted_base + flags) as u64)
     };
-    Ok(shared(memory, geometry, base)?.posting(lane, posted))
+    Ok(shared(memory, geometry, base)?.posting(lane, Some(posted)))
 }
 
 /// Checks that `memory` is aligned and has `need` bytes.

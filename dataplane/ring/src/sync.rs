@@ -5,10 +5,19 @@
 //! internal   slot: word (8 B), then size bytes: a header of 24 bytes and 32 of payload share the word's line
 //! ```
 
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+
+use berth_memory::flush_stores;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
+
 #[cfg(loom)]
 pub(crate) use model::Lane;
 #[cfg(not(loom))]
 pub(crate) use real::Lane;
+
+use crate::{SlotIndex, abi::FREE};
 
 /// Bytes at the front of a slot that are compared before and after its dispatch: the longest message header.
 pub(crate) const HEAD: usize = 24;
@@ -25,9 +34,26 @@ impl Lane {
         let end = slots.min((i.0 / FLAGS_PER_LINE + 1) * FLAGS_PER_LINE);
         (i.0..end).take_while(|&i| self.load(SlotIndex(i)) == FREE).count() as u32
     }
-}
 
-use crate::{SlotIndex, abi::FREE};
+    /// Copies `from` to the front of the slot, which lies in memory of a device, and announces it. Stores there are
+    /// combined, and leave in any order: the fences keep the flag behind the message, and send it off at once.
+    ///
+    /// # Panics
+    /// If `from` is longer than the slot.
+    #[inline]
+    pub(crate) fn post(&self, i: SlotIndex, from: &[u8]) {
+        self.put(i, from);
+        flush_stores();
+        self.store(i, self.address(i));
+        flush_stores();
+    }
+
+    /// Clears the flag of a slot in memory of a device, before any later store.
+    pub(crate) fn withdraw(&self, i: SlotIndex) {
+        self.store(i, FREE);
+        flush_stores();
+    }
+}
 
 /// Size in bytes of the word in front of each slot of an internal ring.
 #[cfg(not(loom))]
@@ -160,13 +186,12 @@ mod real {
             unsafe { berth_memory::copy(from.as_ptr(), self.slot(i), from.len()) };
         }
 
-        /// Copies `from` to the front of the slot, which lies in memory of a device, and announces it. Stores there are
-        /// combined, and leave in any order: the fences keep the flag behind the message, and send it off at once.
+        /// Copies `from` to the front of the slot in words, which memory of a device takes best.
         ///
         /// # Panics
         /// If `from` is longer than the slot.
         #[inline]
-        pub(crate) fn post(&self, i: SlotIndex, from: &[u8]) {
+        pub(crate) fn put(&self, i: SlotIndex, from: &[u8]) {
             assert!(from.len() <= self.size);
             let words = from.chunks_exact(8);
             let (rest, slot) = (words.remainder(), self.slot(i));
@@ -177,9 +202,6 @@ mod real {
             }
             // SAFETY: as above.
             unsafe { berth_memory::copy(rest.as_ptr(), slot.add(from.len() - rest.len()), rest.len()) };
-            berth_memory::flush_stores();
-            self.store(i, self.address(i));
-            berth_memory::flush_stores();
         }
 
         /// Copies the front of the slot to `into`, even if another side writes to it at the same time.
@@ -228,7 +250,7 @@ mod model {
     use crate::SlotIndex;
 
     /// The same with loom's types: every access is checked for races, and every order of flags is explored.
-    #[derive(Clone)]
+    #[derive(Debug, Clone)]
     pub(crate) struct Lane {
         flags: Arc<[AtomicU64]>,
         slots: Arc<[UnsafeCell<Box<[u8]>>]>,
@@ -280,9 +302,8 @@ mod model {
             unsafe { self.write(i, |slot| slot[..from.len()].copy_from_slice(from)) };
         }
 
-        pub(crate) fn post(&self, i: SlotIndex, from: &[u8]) {
+        pub(crate) fn put(&self, i: SlotIndex, from: &[u8]) {
             self.copy_in(i, from);
-            self.store(i, self.address(i));
         }
 
         pub(crate) fn copy_out(&self, i: SlotIndex, into: &mut [u8]) {

@@ -339,10 +339,10 @@ impl Ward for Worker {
     fn ended(&mut self, end: End) {
         self.state.is_up.store(false, Relaxed);
         // Those may be what it died of. What comes from now on waits for the next one.
-        let flag = ErrorCode::UNWOUND.to_flag();
+        let code = ErrorCode::UNWOUND;
         let refuse = |(mapping, ring): &(Mapping, RingFile)| match &ring.vram {
-            None => mapping.refuse_all(flag),
-            Some(vram) => mapping.refuse_posted(&*vram.memory, &vram.out, flag),
+            None => mapping.refuse_all(code.to_flag()),
+            Some(vram) => vram.out.refuse(code),
         };
         let refused: usize = self.rings.iter().map(refuse).sum();
         self.state.refused.fetch_add(refused as u64, Relaxed);

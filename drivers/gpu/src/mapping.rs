@@ -11,11 +11,8 @@ use std::{
     },
 };
 
-use berth_memory::{Memory, flush_stores};
-use berth_ring::{
-    Outstanding,
-    abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing},
-};
+use berth_memory::Memory;
+use berth_ring::abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing};
 
 /// A mapped ring file. Offsets and lengths were checked against its size.
 #[derive(Debug)]
@@ -112,28 +109,6 @@ impl Mapping {
     pub(crate) fn publish(&self, slot: u32, flag: u64) {
         self.flag(self.front.tx_flags, slot).store(flag, Release);
         self.flag(self.front.rx_flags, slot).store(0, Release);
-    }
-
-    /// [`Mapping::refuse_all`] of a ring whose requests lie in this memory, flags first ([`berth_ring::posted`]).
-    pub(crate) fn refuse_posted(&self, posted: &impl Memory, out: &Outstanding, flag: u64) -> usize {
-        let mut refused = 0;
-        for slot in 0..self.front.slots {
-            let tx = self.flag(self.front.tx_flags, slot);
-            // The flag first: its producer frees it last.
-            if tx.load(Acquire) != 0 {
-                continue;
-            }
-            let is_out = out.has(slot);
-            // Before its producer may fill the slot again. A flag of a request that is not out is a stray one, or of a request
-            // that is just being announced, which its producer gives up.
-            posted.write_at(8 * slot as usize, &[0; 8]);
-            flush_stores();
-            if is_out {
-                tx.store(flag, Release);
-                refused += 1;
-            }
-        }
-        refused
     }
 
     /// Answers every request that waits with this flag, as a dispatcher. One that is answered and not freed is freed. The
