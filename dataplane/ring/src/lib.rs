@@ -28,6 +28,8 @@ compile_error!("the ring's layouts are LP64");
 pub mod abi;
 mod cursor;
 mod dispatcher;
+#[cfg(loom)]
+mod modelled;
 mod outstanding;
 mod producer;
 mod ring;
@@ -35,6 +37,8 @@ mod sequence;
 mod sync;
 
 pub use dispatcher::{Dispatcher, DispatcherStats};
+#[cfg(loom)]
+pub use modelled::{Device, posted};
 pub use outstanding::Outstanding;
 pub use producer::{Overrun, PATIENCE, Producer, ProducerStats, TxError};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};

@@ -3,4 +3,5 @@
 
 mod admission;
 mod lease;
+mod posted;
 mod ring;

@@ -12,7 +12,7 @@ use std::{
 use berth_ring::{Dispatcher, ErrorCode, Producer, Ring, TxError, pair};
 use loom::thread;
 
-const SLOT: usize = 24;
+pub(crate) const SLOT: usize = 24;
 
 fn ring(is_internal: bool, slots: u32) -> (Producer, Dispatcher) {
     if is_internal {
@@ -60,7 +60,7 @@ fn dispatch(
 }
 
 /// Pushes `count` requests as slots come free and returns all answers.
-fn produce(is_internal: bool, producer: &mut Producer, count: u8) -> Vec<Result<u8, TxError>> {
+pub(crate) fn produce(is_internal: bool, producer: &mut Producer, count: u8) -> Vec<Result<u8, TxError>> {
     let (mut sent, mut answers) = (0, Vec::new());
     while answers.len() < count as usize {
         let pushed = sent < count && producer.can_push();
