@@ -20,7 +20,7 @@ const TABLES: &[(&str, &str, &[Tables])] = &[
         "",
         &[berth_control::COUNTERS, berth_identity::link::COUNTERS, berth_fabric::COUNTERS, berth_journal::COUNTERS],
     ),
-    ("control", "region_*_", &[berth_store::COUNTERS]),
+    ("control", "region_*_", &[berth_lease::BLOCK_COUNTERS]),
     ("control", "", berth_ports::Rdma::COUNTERS),
     ("control", "", berth_ports::Nvme::COUNTERS),
     ("control", "", berth_ports::KernelNvme::COUNTERS),

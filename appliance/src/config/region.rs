@@ -10,7 +10,7 @@ use berth_keys::{At, Table, instead};
 use berth_ports::sriov::{Address, Card, ClientSets, Network, PoolConfig};
 use berth_wire::net::MacAddr;
 
-use super::{name, unique};
+use super::{name, rpc::Place, unique};
 
 /// One region.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct LeasedGpu {
     pub device: Choice,
     /// How long a submitted kernel may run before it is killed: 100 ms to 10 min.
     pub limit: Duration,
+    /// Where the bytes of leases lie.
+    pub memory: Place,
 }
 
 /// Lengths of regions are multiples of this many bytes.
@@ -98,7 +100,9 @@ pub(super) fn read_all(
         }
         if kind.as_ref().is_some_and(|kind| kind.value == Kind::Vram) {
             let gpu = gpu(&mut t, gpus, &regions);
-            t.require("size", size.as_ref(), "size = \"256 MiB\"");
+            if gpu.as_ref().is_none_or(|gpu| gpu.device == Choice::Soft || gpu.memory == Place::Pinned) {
+                t.require("size", size.as_ref(), "size = \"256 MiB\"");
+            }
             t.finish();
             names.extend(name.clone());
             if let (Some(name), Some(gpu)) = (name, gpu) {
@@ -140,6 +144,8 @@ pub(super) fn read_all(
 fn gpu(t: &mut Table<'_, '_>, gpus: &[(At<String>, Choice, Duration)], others: &[Region]) -> Option<LeasedGpu> {
     t.refuse(&["backing", "numa"], "its bytes are a GPU's");
     let at = t.text("gpu");
+    let places = [("vram", Place::Vram), ("pinned", Place::Pinned), ("auto", Place::Auto)];
+    let memory = t.chosen("memory", &places);
     let at = t.require("gpu", at, "gpu = \"gpu0\", the name of a [[gpu]] with use = \"lease\"")?;
     let Some((name, device, limit)) = gpus.iter().find(|(name, ..)| name.value == at.value) else {
         let message = format_args!("there is no [[gpu]] \"{}\" with use = \"lease\"; add one", at.value);
@@ -150,7 +156,7 @@ fn gpu(t: &mut Table<'_, '_>, gpus: &[(At<String>, Choice, Duration)], others: &
     if others.iter().any(is_its) {
         t.sink().wrong(&at, "there is a region of this GPU already");
     }
-    Some(LeasedGpu { name: name.value.clone(), device: device.clone(), limit: *limit })
+    Some(LeasedGpu { name: name.value.clone(), device: device.clone(), limit: *limit, memory })
 }
 
 fn functions(t: &mut Table<'_, '_>, name: Option<&At<String>>, others: &[Region]) -> Option<PoolConfig> {

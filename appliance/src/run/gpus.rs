@@ -95,10 +95,8 @@ impl Gpus {
         };
         let leased = self.1.iter().map(|gpu| {
             let (name, (kind, device)) = (gpu.name().to_owned(), gpu.device());
-            // The one in software has no other memory than the host's.
-            let memory = if kind == "soft" { "vram" } else { "pinned" };
             // One worker for each lease that runs kernels.
-            ReadyGpu { name, device, kind, memory, worker_pid: None }
+            ReadyGpu { name, device, kind, memory: gpu.memory(), worker_pid: None }
         });
         self.0.iter().map(ready).chain(leased).collect()
     }

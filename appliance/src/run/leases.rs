@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use berth_control::{Control, Listen, Settings};
 use berth_fabric::{Binding, Config as NodeConfig, Policy, Rule, TaskletConfig, resource_id};
-use berth_gpu::{LeaseSettings, LeasedGpu};
+use berth_gpu::{Choice, LeaseSettings, LeasedGpu, LeasedMemory, VramBlocks};
 use berth_host::TscClock;
 use berth_identity::NodeId;
 use berth_lease::{GRANULE, Quotas, Region, RegionId, RegionKind, Regions, Storage};
@@ -21,9 +21,10 @@ use berth_ports::sriov::PoolConfig;
 use berth_store::BlockEngine;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
+use tracing::{info, warn};
 
 use super::{gpus, hip};
-use crate::config::{self, Backing, Config, HipLease, Kind};
+use crate::config::{self, Backing, Config, HipLease, Kind, Place};
 
 /// The lease plane.
 #[derive(Default)]
@@ -55,7 +56,7 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     regions.extend(devices);
     let hip = (first..regions.len()).map(|index| RegionId(index as u16)).collect();
     let gpus = leased_gpus(bytes.clone(), &memory)?;
-    let memory: Vec<_> = memory.into_iter().map(|pages| pages.map(|pages| DmaMemory::Mapped(pages))).collect();
+    let memory: Vec<_> = memory.into_iter().map(|memory| memory.map(of_devices)).collect();
     let backing = |region: &config::Region| match &region.backing {
         Backing::Path(path) => Some(path.clone()),
         Backing::Ram | Backing::Hugepages | Backing::Gpu(_) | Backing::Functions(_) => None,
@@ -120,7 +121,6 @@ fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
         schedule::SHARING,
     };
     use berth_wasm::{Isolated, Isolation, Parent, Pool, Wasm};
-    use tracing::{info, warn};
 
     use crate::wasm;
 
@@ -186,17 +186,17 @@ pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions
 }
 
 /// Opens a region; its memory too, where it has any.
-fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<Pages>>)> {
+fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<LeasedMemory>)> {
     // A number that fits no NUMA node of this kind of machine was refused with the configuration.
     let numa = region.numa.and_then(|node| u16::try_from(node).ok());
-    let memory = |backing: &_| -> anyhow::Result<(Storage, Option<Arc<Pages>>)> {
-        let len = region.size.context("memory has a size")?;
-        let memory = Arc::new(Pages::new(len, backing, region.numa)?);
-        Ok((Storage::Bytes(memory.clone()), Some(memory)))
+    let host = |backing: &_| -> anyhow::Result<(Storage, Option<LeasedMemory>)> {
+        let len = region.size.context("memory of the host has a size, and this region has none")?;
+        let memory = LeasedMemory::Host(Arc::new(Pages::new(len, backing, region.numa)?));
+        Ok((memory.storage(), Some(memory)))
     };
     let (storage, memory) = match &region.backing {
-        Backing::Ram => memory(&berth_pages::Backing::Ordinary)?,
-        Backing::Hugepages => memory(&berth_pages::Backing::Huge(HugePage::Size2M))?,
+        Backing::Ram => host(&berth_pages::Backing::Ordinary)?,
+        Backing::Hugepages => host(&berth_pages::Backing::Huge(HugePage::Size2M))?,
         Backing::Path(path) => {
             let len = match region.size {
                 Some(len) => len,
@@ -204,7 +204,10 @@ fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<Page
             };
             (Storage::Blocks(Arc::new(BlockEngine::open(path, len)?)), None)
         }
-        Backing::Gpu(_) => memory(&berth_pages::Backing::Unnamed)?,
+        Backing::Gpu(gpu) => match vram(gpu, region.size)? {
+            Some(memory) => (memory.storage(), Some(memory)),
+            None => host(&berth_pages::Backing::Unnamed)?,
+        },
         Backing::Functions(_) => bail!("has no bytes"),
     };
     let kind = match region.kind {
@@ -215,17 +218,42 @@ fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<Arc<Page
     Ok((Region { name: region.name.clone(), kind, numa, storage }, memory))
 }
 
+/// What one-sided transports register.
+fn of_devices(memory: LeasedMemory) -> DmaMemory {
+    match memory {
+        LeasedMemory::Host(pages) => DmaMemory::Mapped(pages),
+        LeasedMemory::Vram(blocks) => DmaMemory::DmaBufs(blocks),
+    }
+}
+
+/// Memory of a GPU's own, where leases of it are to lie there.
+fn vram(gpu: &config::LeasedGpu, size: Option<u64>) -> anyhow::Result<Option<LeasedMemory>> {
+    let config::LeasedGpu { name, device, memory, .. } = gpu;
+    // The one in software has no other memory than the host's.
+    if *memory == Place::Pinned || *device == Choice::Soft {
+        return Ok(None);
+    }
+    match VramBlocks::open(name, &gpus::worker()?, device, size) {
+        Ok(memory) => Ok(Some(LeasedMemory::Vram(Arc::new(memory)))),
+        Err(why) if *memory == Place::Auto => {
+            warn!("gpu {name}: leases lie in memory of the host, which it reads: {why}");
+            Ok(None)
+        }
+        Err(why) => Err(why).with_context(|| format!("gpu {name}, memory = \"vram\"")),
+    }
+}
+
 /// The GPUs of regions, by the regions' ids.
 fn leased_gpus<'a>(
     regions: impl Iterator<Item = &'a config::Region>,
-    memory: &[Option<Arc<Pages>>],
+    memory: &[Option<LeasedMemory>],
 ) -> anyhow::Result<Vec<(RegionId, LeasedGpu)>> {
-    let of_region = |(index, (region, pages)): (usize, (&config::Region, &Option<Arc<Pages>>))| {
-        let (Backing::Gpu(gpu), Some(pages)) = (&region.backing, pages) else { return None };
+    let of_region = |(index, (region, memory)): (usize, (&config::Region, &Option<LeasedMemory>))| {
+        let (Backing::Gpu(gpu), Some(memory)) = (&region.backing, memory) else { return None };
         let open = || {
-            let config::LeasedGpu { name, device, limit } = gpu.clone();
+            let config::LeasedGpu { name, device, limit, .. } = gpu.clone();
             let settings = LeaseSettings { name, worker: gpus::worker()?, device, limit };
-            let leased = LeasedGpu::open(settings, pages.clone());
+            let leased = LeasedGpu::open(settings, memory.clone());
             Ok((RegionId(index as u16), leased.with_context(|| format!("gpu {}", gpu.name))?))
         };
         Some(open())

@@ -47,7 +47,7 @@ use anyhow::{Context as _, anyhow};
 use berth_control::{Control, Polled};
 use berth_engine::{Snapshot, Telemetry};
 use berth_hip_worker::Worker;
-use berth_host::{TscClock, Waker, pin_current_thread};
+use berth_host::{TscClock, Waker, pin_current_thread, raise_file_limit};
 use berth_lease::{Regions, Table};
 use berth_port::Clock as _;
 use berth_ports::Facts;
@@ -146,6 +146,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("installing signal handlers")?;
     let loaded = Arc::new(loaded);
     let config = &loaded.config;
+    if let Err(e) = raise_file_limit() {
+        warn!("connections may be refused: the limit on open files stays: {e}");
+    }
     // Threads that are not pinned to a CPU of their own inherit this one.
     if let Some(&cpu) = config.runtime.housekeeping_cpus.first() {
         pin_current_thread(cpu)?;

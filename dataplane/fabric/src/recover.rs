@@ -101,7 +101,7 @@ impl<H: Host> Node<H> {
     ///
     /// Leases that were answered and have not ended are served again, at the very bytes they had; those in memory under
     /// a higher generation, for their contents are lost. Of these, such are revoked that do not begin at a granule of
-    /// their region, which is leased in larger ones now.
+    /// their region, which is leased in larger ones now; and those of a GPU's memory of which there is less now.
     pub fn start(
         identity: Identity,
         config: Config,
@@ -249,11 +249,20 @@ impl<H: Host> Node<H> {
         let lease = self.lease_of(&grant, holds, revoked, fenced, now);
         let generation = lease.generation;
         let mut restored = self.leases.restore(lease, now.mono);
-        let loses_contents = lease.region().is_some_and(|region| self.leases.is_volatile(region));
-        if restored == Err(RestoreError::Granule) && loses_contents && !stuck {
+        let has_no_place = match restored {
+            Err(RestoreError::Granule) => lease.region().is_some_and(|region| self.leases.is_volatile(region)),
+            Err(RestoreError::Region) => self.is_vram(&lease),
+            _ => false,
+        };
+        if has_no_place && !stuck {
             // Its contents are lost whatever is done: rather than that the node does not start, its holder asks for another.
-            journal.push(Record::LeaseRevoked { lease: grant.lease, at: unix });
-            let standing = Standing::Revoked { at: now.mono };
+            let standing = match lease.standing {
+                Standing::Live => {
+                    journal.push(Record::LeaseRevoked { lease: grant.lease, at: unix });
+                    Standing::Revoked { at: now.mono }
+                }
+                ended => ended,
+            };
             restored = self.leases.restore(Lease { holds: Holding::Nothing, standing, ..lease }, now.mono);
         }
         let restored = restored.map_err(|error| RecoverError::Lease(id, error))?;

@@ -13,7 +13,7 @@ use berth_memory::Part;
 const PIECE: u64 = 64 << 20;
 
 /// How long an engine may fail before its bytes count as not zeroed: one whose process has died starts another.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long an engine may say nothing of an operation.
 const SILENCE: Duration = Duration::from_mins(1);

@@ -15,6 +15,7 @@
 
 mod access;
 mod arena;
+mod block_counts;
 mod blocks;
 mod entry;
 mod id;
@@ -26,6 +27,7 @@ mod table;
 
 pub use access::{Access, Op, Refusal, Span, check};
 pub use arena::{Arena, Extent};
+pub use block_counts::{BLOCK_COUNTERS, BlockCounts};
 pub use blocks::{BlockDone, BlockError, BlockInfo, BlockOp, BlockRequest, Blocks};
 pub use entry::{Entry, State};
 pub use id::{Generation, LeaseId, LeaseKey, RegionId, Rights};

@@ -2,7 +2,7 @@
 
 use std::{ptr::NonNull, sync::Arc};
 
-use crate::Memory;
+use crate::{Memory, copy, range};
 
 /// A part of a memory, which it keeps alive. Parts may overlap.
 #[derive(Debug, Clone)]
@@ -46,10 +46,38 @@ impl Part {
         self.memory.write_at(self.at + at, from);
     }
 
+    /// Copies `len` bytes from offset `at` on to `to`, from its offset `to_at` on.
+    ///
+    /// # Panics
+    /// If either range is not within its memory, or they overlap.
+    pub fn copy_to(&self, at: usize, to: &(impl Memory + ?Sized), to_at: usize, len: usize) {
+        self.check(at, len);
+        let (from, to) = (range(&*self.memory, self.at + at, len), range(to, to_at, len));
+        assert_apart(from, to, len);
+        // SAFETY: both ranges are that long, and do not overlap.
+        unsafe { copy(from, to, len) };
+    }
+
+    /// Fills `len` bytes from offset `at` on with those of `from`, from its offset `from_at` on.
+    ///
+    /// # Panics
+    /// As [`Part::copy_to`].
+    pub fn copy_from(&self, at: usize, from: &(impl Memory + ?Sized), from_at: usize, len: usize) {
+        self.check(at, len);
+        let (to, from) = (range(&*self.memory, self.at + at, len), range(from, from_at, len));
+        assert_apart(from, to, len);
+        // SAFETY: as above.
+        unsafe { copy(from, to, len) };
+    }
+
     fn check(&self, at: usize, len: usize) {
         let within = at.checked_add(len).is_some_and(|end| end <= self.size);
         assert!(within, "{len} bytes at {at} are not within {} bytes of memory", self.size);
     }
+}
+
+fn assert_apart(from: *mut u8, to: *mut u8, len: usize) {
+    assert!(from.addr().abs_diff(to.addr()) >= len, "{len} bytes are copied onto themselves");
 }
 
 impl<M: Memory> From<Arc<M>> for Part {
@@ -91,6 +119,20 @@ mod tests {
         assert_eq!((whole, own), ([0, 7], [0, 7]));
         let beyond = std::panic::AssertUnwindSafe(|| part.read_at(4095, &mut [0; 2]));
         assert!(std::panic::catch_unwind(beyond).is_err());
+        let other = Heap::new(4);
+        part.copy_to(0, &other, 1, 2);
+        let mut copied = [9; 4];
+        other.read_at(0, &mut copied);
+        assert_eq!(copied, [0, 0, 7, 0]);
+        part.copy_from(7, &other, 2, 1);
+        memory.read_at(4096 + 6, &mut own);
+        assert_eq!(own, [0, 7]);
+        for (at, to, to_at, len) in [(4095, &other, 0, 2), (0, &other, 3, 2)] {
+            let beyond = std::panic::AssertUnwindSafe(|| part.copy_to(at, to, to_at, len));
+            assert!(std::panic::catch_unwind(beyond).is_err(), "{len} bytes from {at} to {to_at}");
+        }
+        let onto_itself = std::panic::AssertUnwindSafe(|| part.copy_from(0, &*memory, 4097, 2));
+        assert!(std::panic::catch_unwind(onto_itself).is_err());
         drop(part);
         let all = Part::from(memory.clone());
         assert_eq!((all.size(), Arc::strong_count(&memory)), (8192, 2));

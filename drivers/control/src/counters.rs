@@ -35,7 +35,7 @@ const REGION_SIZE: Family = Family::gauge("region_size_bytes", "bytes of a regio
 const REGION_FREE: Family = Family::gauge("region_free_bytes", "bytes of a region that can be leased");
 
 berth_port::counters! {
-    /// By region. The counters of its blocks are in `berth_store::COUNTERS`.
+    /// By region. The counters of its blocks are in `berth_lease::BLOCK_COUNTERS`.
     const REGIONS {
         "region_*_size_bytes": REGION_SIZE { region: * },
         "region_*_free_bytes": REGION_FREE { region: * },

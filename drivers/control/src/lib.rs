@@ -46,7 +46,7 @@ use berth_fabric::{
     Binding, BlockingWork, Config, HipClaim, HipGrant, HipSession, Node, RecoverError, Recovered, Resource, Started,
     Starting, Teardown, Work,
 };
-use berth_host::{TscClock, pin_current_thread, raise_file_limit, release_free_memory};
+use berth_host::{TscClock, pin_current_thread, release_free_memory};
 use berth_identity::{Identity, NodeId, link::Server};
 use berth_journal::{Journal, JournalError, Opened};
 use berth_lease::{Entry, Regions, State, Table};
@@ -219,9 +219,6 @@ struct Listeners {
 impl Control {
     /// Binds all sockets, opens the journal and recovers the node. It serves nothing before [`Control::serve`].
     pub fn open(settings: Settings) -> Result<Self, StartError> {
-        if let Err(e) = raise_file_limit() {
-            tracing::warn!("connections may be refused: the limit on open files stays: {e}");
-        }
         let Settings {
             identity,
             listen,

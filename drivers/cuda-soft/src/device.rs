@@ -5,6 +5,8 @@ use std::{
     ffi::{c_char, c_int, c_uint},
     ptr,
     sync::PoisonError,
+    thread,
+    time::Duration,
 };
 
 use crate::state::{
@@ -89,6 +91,9 @@ export! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
+        if let Some(ms) = env::var("CUDA_SOFT_OPENS_MS").ok().and_then(|ms| ms.parse().ok()) {
+            thread::sleep(Duration::from_millis(ms));
+        }
         GPU.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Gpu::default);
         Ok(())
     }
@@ -127,6 +132,11 @@ export! {
         is_device(device)?;
         // SAFETY: the caller's place.
         initialised(|_| unsafe { put(bytes, 1 << 30) })
+    }
+
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        // SAFETY: the caller's places.
+        initialised(|_| unsafe { put(free, 64 << 20).and_then(|()| put(total, 1 << 30)) })
     }
 
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) {

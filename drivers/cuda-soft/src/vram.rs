@@ -7,6 +7,7 @@ use std::{
     env,
     ffi::{c_int, c_void},
     fs::File,
+    ops::Range,
     os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _},
     ptr::{self, NonNull},
     sync::Arc,
@@ -22,6 +23,9 @@ use crate::{
 
 const OUT_OF_MEMORY: c_int = 2;
 const NOT_SUPPORTED: c_int = 801;
+
+/// What the driver takes for itself, as some do.
+const OWN: Range<u64> = 1 << 40..0x102 << 32;
 
 /// As a GPU has it: 2 MiB.
 const GRANULE: usize = 2 << 20;
@@ -49,6 +53,17 @@ fn new_file(bytes: usize) -> Result<File, c_int> {
 /// Whether so many bytes at this address were reserved.
 fn is_reserved(gpu: &Gpu, at: u64, bytes: usize) -> bool {
     gpu.reserved.iter().any(|&(from, len)| at >= from && at.saturating_add(bytes as u64) <= from + len as u64)
+}
+
+/// Whether allocations that were mapped there one behind the other are exactly these bytes.
+fn is_placed(gpu: &Gpu, at: u64, bytes: usize) -> bool {
+    let (mut next, end) = (at, at.saturating_add(bytes as u64));
+    while next < end
+        && let Some((_, len, _)) = gpu.placed.iter().find(|(place, ..)| *place == next)
+    {
+        next += *len as u64;
+    }
+    bytes > 0 && next == end
 }
 
 fn map(at: u64, bytes: usize, rights: c_int, flags: c_int, fd: c_int) -> Result<u64, c_int> {
@@ -116,7 +131,7 @@ export! {
     }
 
     fn cuMemAddressReserve(at: *mut u64, bytes: usize, _alignment: usize, wanted: u64, _flags: u64) {
-        let wanted = if dma_buf("elsewhere") { 0 } else { wanted };
+        let wanted = if dma_buf("elsewhere") || OWN.contains(&wanted) { 0 } else { wanted };
         idle(|gpu| {
             // Where it is asked to, if nothing lies there.
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -148,8 +163,7 @@ export! {
         // SAFETY: the caller's description, or null.
         let wanted = unsafe { access.as_ref() }.ok_or(INVALID_VALUE)?;
         idle(|gpu| {
-            let is_placed = gpu.placed.iter().any(|(place, len, _)| (*place, *len) == (at, bytes));
-            if !is_placed || (wanted[0], wanted[2], count) != (1, 3, 1) {
+            if !is_placed(gpu, at, bytes) || (wanted[0], wanted[2], count) != (1, 3, 1) {
                 return Err(INVALID_VALUE);
             }
             let base = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(at as usize)).ok_or(INVALID_VALUE)?;

@@ -125,8 +125,9 @@ pub trait Device: Send {
     /// Makes memory of whole pages reachable for kernels, at the address that it has in this process.
     fn register(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError>;
 
-    /// Maps memory of the device's own that another process exported ([`crate::Vram`]), of so many bytes, at this address.
-    fn attach(&mut self, exported: &OwnedFd, bytes: usize, at: u64) -> Result<(), DeviceError>;
+    /// Maps memory of the device's own that another process exported ([`crate::Vram`]), chunks of so many bytes each, one behind
+    /// the other from this address on.
+    fn attach(&mut self, chunks: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError>;
 
     /// Links PTX texts to a program.
     fn load(&mut self, texts: &[&str]) -> Result<ProgramId, DeviceError>;

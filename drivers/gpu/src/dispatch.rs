@@ -84,7 +84,7 @@ impl Dispatcher {
             let mut long = [front.rx_flags, front.tx_flags, front.rx_data, front.tx_data].map(|offset| base + offset);
             let is_posted = u32::from(posted.is_some());
             if let Some((exported, VramFd { bytes, at, slots, .. })) = posted {
-                device.attach(&exported, bytes, at)?;
+                device.attach(&[exported], bytes, at)?;
                 (long[0], long[2], has_posted) = (at, at + slots as u64, true);
             }
             let mut bytes: Vec<u8> = long.into_iter().chain([front.stride]).flat_map(u64::to_le_bytes).collect();

@@ -81,6 +81,9 @@ pub enum GpuError {
     /// The worker has no device, or cannot load the functions: in its own words.
     #[error("{0}")]
     Refused(String),
+    /// The device's driver does not do it at all: in the worker's words.
+    #[error("{0}")]
+    Unsupported(String),
     /// It ended, or said nothing.
     #[error("{} {what}; see what it wrote to standard error", worker.display())]
     Worker {

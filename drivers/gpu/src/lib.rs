@@ -37,12 +37,12 @@ pub use cuda::{Card, Cards, Cuda, Health, refused_node};
 pub use device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId};
 pub use functions::{Problem, check};
 pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, RingVram, Settings};
-pub use lease::{LeaseSettings, LeasedGpu};
+pub use lease::{LeaseSettings, LeasedGpu, LeasedMemory};
 pub use once::{Argument, Job, Ran, cards, run};
 pub use session::{
     Command, Facts, KernelFacts, Rows, SLOT, SLOTS, SessionCounts, SessionGpu, SessionSettings, Standing, Value,
     is_told,
 };
 pub use soft::Soft;
-pub use vram::Vram;
+pub use vram::{Vram, VramBlocks};
 pub use walls::shut_in;

@@ -106,7 +106,7 @@ impl Device for Soft {
         Ok(())
     }
 
-    fn attach(&mut self, _: &OwnedFd, _: usize, _: u64) -> Result<(), DeviceError> {
+    fn attach(&mut self, _: &[OwnedFd], _: usize, _: u64) -> Result<(), DeviceError> {
         Err(DeviceError::other("the GPU in software has no memory but the host's"))
     }
 

@@ -17,9 +17,8 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use berth_lease::{BlockError, BlockInfo, BlockOp, BlockRequest, Blocks};
+use berth_lease::{BlockCounts, BlockError, BlockInfo, BlockRequest, Blocks};
 use berth_memory::Memory;
-use berth_port::{Family, Tables};
 use crossbeam_queue::ArrayQueue;
 
 use crate::{
@@ -57,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) closed: AtomicBool,
     pub(crate) cores: Cores,
     pub(crate) target: Target,
-    pub(crate) counts: Counts,
+    pub(crate) counts: BlockCounts,
 }
 
 /// A message to the engine.
@@ -66,37 +65,6 @@ pub(crate) enum Submitted {
     /// To be registered.
     Memory(Arc<dyn Memory>),
 }
-
-const OPS: Family = Family::counter("region_ops", "requests to the blocks of a region");
-const BYTES: Family = Family::counter("region_bytes", "bytes of blocks read and written");
-const MERGED: Family = Family::counter("region_merged", "writes that had to read a block first");
-const REFUSED: Family =
-    Family::counter("region_refused", "requests to the blocks of a region that were refused or failed");
-
-berth_port::counters! {
-    /// What happened to requests: those that were done, where they were not refused. A comparison is a read, a discard
-    /// a zero.
-    pub(crate) struct Counts of Count {
-        reads = block_reads: OPS { region: *, op: "read" },
-        writes = block_writes: OPS { region: *, op: "write" },
-        zeroes = block_zeroes: OPS { region: *, op: "zero" },
-        flushes = block_flushes: OPS { region: *, op: "flush" },
-        bytes_read = block_bytes_read: BYTES { region: *, op: "read" },
-        bytes_written = block_bytes_written: BYTES { region: *, op: "write" },
-        merged = block_merged: MERGED { region: * },
-        /// The queue was full.
-        busy = block_busy: REFUSED { region: *, reason: "busy" },
-        /// It was not within the region.
-        refused = block_refused: REFUSED { region: *, reason: "out_of_range" },
-        no_space = block_no_space: REFUSED { region: *, reason: "no_space" },
-        /// With any other error.
-        failed = block_failed: REFUSED { region: *, reason: "failed" },
-    }
-}
-
-/// What a region of blocks counts. They are reported behind a prefix, `region_NAME_`, for which the `*` of their labels
-/// stands.
-pub const COUNTERS: Tables = &[Counts::TABLE];
 
 impl BlockEngine {
     /// Opens `path`, a block device or a file (made if there is none), for a region of `len` bytes, a multiple of 4096,
@@ -119,7 +87,7 @@ impl BlockEngine {
             closed: false.into(),
             cores: Cores::default(),
             target,
-            counts: Counts::default(),
+            counts: BlockCounts::default(),
         });
         let (thread, registered) = engine::spawn(Arc::clone(&shared))?;
         if align == 1 {
@@ -135,22 +103,8 @@ impl BlockEngine {
 impl Shared {
     /// Counts how a request ended, and tells its submitter.
     pub(crate) fn end(&self, request: BlockRequest, result: Result<(), BlockError>) {
-        let (len, counts) = (request.len(), &self.counts);
-        let BlockRequest { op, at: _, pieces, tag, done } = request;
-        match (result, op) {
-            (Err(BlockError::Io(libc::ENOSPC)), _) => counts.no_space.add(1),
-            (Err(BlockError::Io(_) | BlockError::Busy), _) => counts.failed.add(1),
-            (Err(BlockError::Miscompare), _) | (Ok(()), BlockOp::Read | BlockOp::Compare) => {
-                counts.reads.add(1);
-                counts.bytes_read.add(len);
-            }
-            (Ok(()), BlockOp::Write) => {
-                counts.writes.add(1);
-                counts.bytes_written.add(len);
-            }
-            (Ok(()), BlockOp::Zero(_) | BlockOp::Discard(_)) => counts.zeroes.add(1),
-            (Ok(()), BlockOp::Flush) => counts.flushes.add(1),
-        }
+        self.counts.ended(request.op, request.len(), result);
+        let BlockRequest { pieces, tag, done, .. } = request;
         done.done(tag, pieces, result);
     }
 

@@ -7,5 +7,5 @@ mod engine;
 mod target;
 mod task;
 
-pub use blocks::{BlockEngine, COUNTERS};
+pub use blocks::BlockEngine;
 pub use target::BlockOpenError;

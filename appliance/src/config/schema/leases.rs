@@ -107,7 +107,7 @@ pub(super) static REGION: Section = Section::new(
         .required()
         .example("\"memory\""),
         key("size", Kind::Size, "its length, a multiple of 4096 bytes")
-            .otherwise("all of a path; else it must be given")
+            .otherwise("all of a path, or seven eighths of what is free of a GPU's own memory; else it must be given")
             .example("\"64 MiB\""),
         key("backing", Kind::Text, "ram, hugepages, or for blocks also the path of a file or block device")
             .default("\"ram\""),
@@ -116,7 +116,19 @@ pub(super) static REGION: Section = Section::new(
 )
 .owned(&[&[Owned {
     by: Owner { key: "kind", word: "vram" },
-    keys: &[key("gpu", Kind::Text, "the name of a [[gpu]] with use = \"lease\"").required().example("\"gpu1\"")],
+    keys: &[
+        key("gpu", Kind::Text, "the name of a [[gpu]] with use = \"lease\"").required().example("\"gpu1\""),
+        key(
+            "memory",
+            Kind::Choice(&[
+                ("vram", "in the GPU's own memory"),
+                ("pinned", "in the host's, which the GPU reads"),
+                ("auto", "in the GPU's own where its driver shares it among processes, else in the host's"),
+            ]),
+            "where its bytes are",
+        )
+        .default("\"auto\""),
+    ],
 }, Owned {
     by: Owner { key: "kind", word: "vf" },
     keys: &[

@@ -276,26 +276,28 @@ fn whole_granules_are_scrubbed_and_nothing_else() {
     }
 }
 
-/// Also where it was the host's memory before: leases that fit no granule are revoked.
+/// Also where it was the host's memory before, or is less than it was: leases that have no place in it are revoked.
 #[test]
 fn a_restart_gives_leases_of_a_gpu_higher_generations() {
-    let (mut world, _) = world();
-    let [first, second] = [(); 2].map(|()| alloc(&mut world, 1, None).unwrap());
-    let recovered: Recovered = world.journal.iter().cloned().collect();
-    let (config, now) = (world.node.config().clone(), world.now);
-    let (regions, journal) = (world_behind_engine().0.regions, world.journal);
-    let mut world = World::start(config.clone(), regions.clone(), recovered, now, 8);
-    let lease = world.node.leases().get(first).unwrap();
-    assert_eq!((lease.base, lease.generation), (0, Generation(2)));
-    assert_eq!(world.node.leases().available(RegionId(1)), (64 << 10) - UNIT);
-    assert_eq!(world.node.leases().query(second, now.mono).unwrap().0, Standing::Revoked);
-    assert!(world.journal.contains(&Record::LeaseRevoked { lease: second.0, at: now.wall }));
-    assert!(alloc(&mut world, 2, None).is_ok());
+    let smaller = || world_of(Storage::Bytes(Heap::of(4096)));
+    for (next, available) in [(world_behind_engine().0, (64 << 10) - UNIT), (smaller(), 0)] {
+        let (mut world, _) = world();
+        let [first, second] = [(); 2].map(|()| alloc(&mut world, 1, None).unwrap());
+        let recovered: Recovered = world.journal.iter().cloned().collect();
+        let (config, now) = (world.node.config().clone(), world.now);
+        let (regions, journal) = (next.regions, world.journal);
+        let world = World::start(config.clone(), regions.clone(), recovered, now, 8);
+        let lease = world.node.leases().get(first).unwrap();
+        assert_eq!((lease.base, lease.generation), (0, Generation(2)));
+        assert_eq!(world.node.leases().available(RegionId(1)), available);
+        assert_eq!(world.node.leases().query(second, now.mono).unwrap().0, Standing::Revoked);
+        assert!(world.journal.contains(&Record::LeaseRevoked { lease: second.0, at: now.wall }));
 
-    let recovered: Recovered = journal.into_iter().chain(world.journal).collect();
-    let again = World::start(config, regions, recovered, now, 9);
-    assert_eq!(again.node.leases().get(first).unwrap().generation, Generation(3));
-    assert_eq!(again.node.leases().query(second, now.mono).unwrap().0, Standing::Revoked);
+        let recovered: Recovered = journal.into_iter().chain(world.journal).collect();
+        let again = World::start(config, regions, recovered, now, 9);
+        assert_eq!(again.node.leases().get(first).unwrap().generation, Generation(3));
+        assert_eq!(again.node.leases().query(second, now.mono).unwrap().0, Standing::Revoked);
+    }
 }
 
 /// Its zeroes need not outlive a loss of power, which it does not outlive itself.

@@ -25,6 +25,9 @@ const TELLS_KERNELS: c_int = 12_040;
 /// `CUDA_ERROR_NO_DEVICE`
 const NO_DEVICE: c_int = 100;
 
+/// `CUDA_ERROR_NOT_SUPPORTED`
+pub(crate) const NOT_SUPPORTED: i32 = 801;
+
 /// `CUDA_ERROR_NOT_READY`: the kernel runs.
 pub(super) const NOT_READY: c_int = 600;
 
@@ -116,9 +119,9 @@ impl Metadata {
 
 fn lacking(name: &str, since: &str, has: c_int) -> DeviceError {
     let has = Version(has);
-    DeviceError::other(format!(
-        "{LIBRARY} of {has} lacks {name}, which it has had since CUDA {since}: reinstall NVIDIA's driver"
-    ))
+    let message =
+        format!("{LIBRARY} of {has} lacks {name}, which it has had since CUDA {since}: reinstall NVIDIA's driver");
+    DeviceError::new(NOT_SUPPORTED, message)
 }
 
 functions! {
@@ -145,6 +148,7 @@ functions! {
         host_alloc: cuMemHostAlloc(*mut *mut c_void, usize, c_uint) since "2.2";
         host_register: cuMemHostRegister_v2(*mut c_void, usize, c_uint) since "6.5";
         host_address: cuMemHostGetDevicePointer_v2(*mut DeviceAddress, *mut c_void, c_uint) since "3.2";
+        memory_info: cuMemGetInfo_v2(*mut usize, *mut usize) since "3.2";
         memory_alloc: cuMemAlloc_v2(*mut DeviceAddress, usize) since "3.2";
         link_create: cuLinkCreate_v2(c_uint, *mut c_int, *mut *mut c_void, *mut Handle) since "6.5";
         link_add: cuLinkAddData_v2(

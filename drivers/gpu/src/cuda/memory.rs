@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{c_int, c_void},
+    os::fd::OwnedFd,
     ptr,
     sync::Arc,
 };
@@ -49,6 +50,10 @@ impl SessionDevice for Cuda {
 
     fn pin(&mut self, staging: Arc<Foreign<()>>) -> Result<(), DeviceError> {
         self.register(staging)
+    }
+
+    fn import(&mut self, chunks: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError> {
+        Self::import(self, chunks, bytes, at)
     }
 
     fn facts(&self) -> Result<Facts, DeviceError> {

@@ -35,7 +35,7 @@ use self::{
     health::Management,
     program::Program,
 };
-pub(crate) use self::{image::Image, vram::Exported};
+pub(crate) use self::{driver::NOT_SUPPORTED, image::Image, vram::Exported};
 use crate::{
     choice::Choice,
     device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId, no_kernel},
@@ -274,8 +274,8 @@ impl Device for Cuda {
         Ok(())
     }
 
-    fn attach(&mut self, exported: &OwnedFd, bytes: usize, at: u64) -> Result<(), DeviceError> {
-        self.import(exported, bytes, at)
+    fn attach(&mut self, chunks: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError> {
+        self.import(chunks, bytes, at)
     }
 
     fn load(&mut self, texts: &[&str]) -> Result<ProgramId, DeviceError> {

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Cuda,
-    driver::{Access, Allocation, Driver, Location, Properties, Sharing, call},
+    driver::{Access, Allocation, Driver, Location, NOT_SUPPORTED, Properties, Sharing, call},
 };
 use crate::device::DeviceError;
 
@@ -23,9 +23,6 @@ const DMA_BUF: c_int = 1;
 
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`: network cards may reach such memory.
 const REMOTE: c_int = 110;
-
-/// `CUDA_ERROR_NOT_SUPPORTED`
-const NOT_SUPPORTED: i32 = 801;
 
 /// Memory that this process has mapped, and by which others do.
 pub(crate) struct Exported {
@@ -50,6 +47,57 @@ impl Cuda {
     /// Allocates memory of the GPU, whose bytes are anything, and maps it where other processes are to, for as long as this one
     /// lives.
     pub(crate) fn export(&mut self, bytes: usize, at: u64) -> Result<Exported, DeviceError> {
+        let (allocation, bytes, handle) = self.allocation(bytes)?;
+        self.reserve_at(bytes, at)?;
+        self.place(allocation, bytes, at)?;
+        self.open_up(bytes, at)?;
+        let dma_buf = self.dma_buf(bytes, at)?;
+        Ok(Exported { bytes, handle, dma_buf })
+    }
+
+    /// The same, in so many chunks of `bytes` each, which other processes map one by one; no dma-buf is made. What is returned
+    /// are their handles.
+    pub(crate) fn export_chunks(&mut self, count: usize, bytes: usize, at: u64) -> Result<Vec<OwnedFd>, DeviceError> {
+        self.reserve_at(count * bytes, at)?;
+        let chunk = |nth: usize| {
+            let (allocation, made, handle) = self.allocation(bytes)?;
+            if made != bytes {
+                let message = format!("the driver allocates {made} bytes at least, and chunks have {bytes}");
+                return Err(DeviceError::other(message));
+            }
+            self.place(allocation, bytes, at + (nth * bytes) as u64)?;
+            Ok(handle)
+        };
+        let handles = (0..count).map(chunk).collect::<Result<_, _>>()?;
+        self.open_up(count * bytes, at)?;
+        Ok(handles)
+    }
+
+    /// Bytes of its memory that nothing has.
+    pub(crate) fn free(&self) -> Result<u64, DeviceError> {
+        let driver = self.enter_idle()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the places outlive the call.
+        unsafe { call!(driver.memory_info(&raw mut free, &raw mut total)) }?;
+        Ok(free as u64)
+    }
+
+    /// Maps memory that another process exported, in chunks of so many bytes, where kernels are to see it, for as long as this
+    /// process lives.
+    pub(crate) fn import(&mut self, chunks: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError> {
+        let (driver, sharing) = self.sharing()?;
+        self.reserve_at(chunks.len() * bytes, at)?;
+        for (nth, handle) in chunks.iter().enumerate() {
+            let (mut allocation, file) = (0, ptr::without_provenance_mut(handle.as_raw_fd() as usize));
+            // SAFETY: the place outlives the call; a descriptor is passed as a number.
+            unsafe { call!(sharing of driver.import(&raw mut allocation, file, FILE)) }?;
+            self.place(allocation, bytes, at + (nth * bytes) as u64)?;
+        }
+        self.open_up(chunks.len() * bytes, at)
+    }
+
+    /// Allocates at least so many bytes: the allocation, how many there are, and its handle.
+    fn allocation(&self, bytes: usize) -> Result<(Allocation, usize, OwnedFd), DeviceError> {
         let (driver, sharing) = self.sharing()?;
         let properties = Properties {
             kind: PINNED,
@@ -61,51 +109,60 @@ impl Cuda {
             usage: 0,
             reserved: [0; 4],
         };
-        let (mut granule, mut allocation, mut handle, mut dma_buf) = (0, 0, -1, -1);
+        let (mut granule, mut allocation, mut handle) = (0, 0, -1);
         // SAFETY: the places and the description outlive the calls.
         unsafe { call!(sharing of driver.granularity(&raw mut granule, &raw const properties, 0)) }?;
         let bytes = bytes.max(1).next_multiple_of(granule.max(1));
-        // SAFETY: as above.
-        unsafe { call!(sharing of driver.create(&raw mut allocation, bytes, &raw const properties, 0)) }?;
         // SAFETY: as above; a descriptor that the driver makes is this process's.
         let handle = unsafe {
+            call!(sharing of driver.create(&raw mut allocation, bytes, &raw const properties, 0))?;
             call!(sharing of driver.export(&raw mut handle, allocation, FILE, 0))?;
             OwnedFd::from_raw_fd(handle)
         };
-        self.place(allocation, bytes, at)?;
-        // SAFETY: as above.
-        let dma_buf = unsafe {
-            call!(sharing of driver.dma_buf(&raw mut dma_buf, at, bytes, DMA_BUF, 0)).map_err(explained)?;
-            OwnedFd::from_raw_fd(dma_buf)
-        };
-        Ok(Exported { bytes, handle, dma_buf })
+        Ok((allocation, bytes, handle))
     }
 
-    /// Maps memory that another process exported, where kernels are to see it, for as long as this process lives.
-    pub(super) fn import(&mut self, handle: &OwnedFd, bytes: usize, at: u64) -> Result<(), DeviceError> {
+    /// A dma-buf of memory that is mapped at this address.
+    pub(crate) fn dma_buf(&self, bytes: usize, at: u64) -> Result<OwnedFd, DeviceError> {
         let (driver, sharing) = self.sharing()?;
-        let (mut allocation, file) = (0, ptr::without_provenance_mut(handle.as_raw_fd() as usize));
-        // SAFETY: the place outlives the call; a descriptor is passed as a number.
-        unsafe { call!(sharing of driver.import(&raw mut allocation, file, FILE)) }?;
-        self.place(allocation, bytes, at)
+        let mut dma_buf = -1;
+        // SAFETY: the place outlives the call; a descriptor that the driver makes is this process's.
+        unsafe {
+            call!(sharing of driver.dma_buf(&raw mut dma_buf, at, bytes, DMA_BUF, 0)).map_err(explained)?;
+            Ok(OwnedFd::from_raw_fd(dma_buf))
+        }
     }
 
-    /// Maps an allocation at an address, and gives the handle of it back.
-    fn place(&self, allocation: Allocation, bytes: usize, wanted: u64) -> Result<(), DeviceError> {
+    /// Keeps these addresses for what is placed there.
+    fn reserve_at(&self, bytes: usize, wanted: u64) -> Result<(), DeviceError> {
         const ANY: (usize, c_ulonglong) = (0, 0);
         let (driver, sharing) = self.sharing()?;
-        let (mut at, access) = (0, Access { location: self.location(), rights: READ_WRITE });
-        // SAFETY: places and description outlive the calls; the mapping keeps the allocation.
+        let mut at = 0;
+        // SAFETY: the place outlives the call.
+        unsafe { call!(sharing of driver.reserve(&raw mut at, bytes, ANY.0, wanted, ANY.1)) }?;
+        if at == wanted {
+            return Ok(());
+        }
+        let message = format!("the driver maps it at {at:#x}, and not at {wanted:#x} as it is asked to");
+        Err(DeviceError::other(message))
+    }
+
+    /// Maps an allocation at an address that was reserved, and gives the handle of it back.
+    fn place(&self, allocation: Allocation, bytes: usize, at: u64) -> Result<(), DeviceError> {
+        let (driver, sharing) = self.sharing()?;
+        // SAFETY: the mapping keeps the allocation.
         unsafe {
-            call!(sharing of driver.reserve(&raw mut at, bytes, ANY.0, wanted, ANY.1))?;
-            if at != wanted {
-                let message = format!("the driver maps it at {at:#x}, and not at {wanted:#x} as it is asked to");
-                return Err(DeviceError::other(message));
-            }
             call!(sharing of driver.map(at, bytes, 0, allocation, 0))?;
-            call!(sharing of driver.access(at, bytes, &raw const access, 1))?;
             call!(sharing of driver.release(allocation))
         }
+    }
+
+    /// Lets kernels read and write what was placed there.
+    fn open_up(&self, bytes: usize, at: u64) -> Result<(), DeviceError> {
+        let (driver, sharing) = self.sharing()?;
+        let access = Access { location: self.location(), rights: READ_WRITE };
+        // SAFETY: the description outlives the call.
+        unsafe { call!(sharing of driver.access(at, bytes, &raw const access, 1)) }
     }
 }
 

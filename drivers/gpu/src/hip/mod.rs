@@ -7,6 +7,7 @@ mod driver;
 
 use std::{
     ffi::{CString, c_int, c_void},
+    os::fd::OwnedFd,
     ptr,
     sync::Arc,
 };
@@ -187,6 +188,10 @@ impl SessionDevice for Hip {
         unsafe { call!(driver.hipHostRegister(base.as_ptr().cast(), size, PINNED)) }?;
         self.pinned.push(staging);
         Ok(())
+    }
+
+    fn import(&mut self, _: &[OwnedFd], _: usize, _: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::other("memory of AMD's GPUs is not shared among processes"))
     }
 
     fn take(&mut self, bytes: u64) -> Result<u64, DeviceError> {

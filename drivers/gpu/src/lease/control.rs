@@ -3,7 +3,7 @@
 use berth_wire::fabric::GpuStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::choice::Choice;
+use crate::{choice::Choice, vram::ChunkFds};
 
 /// What a worker is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,10 +20,8 @@ pub(super) enum Command {
 pub(super) struct Open {
     /// What runs kernels.
     pub(super) device: Choice,
-    /// The file of the GPU's memory, a descriptor that the worker inherited.
-    pub(super) fd: i32,
-    /// Where the lease begins in it, in bytes.
-    pub(super) at: u64,
+    /// What it has of the GPU's memory.
+    pub(super) memory: Inherited,
     /// Bytes of the lease.
     pub(super) len: u64,
     /// Bytes from the lease's begin to where kernels may begin to read and write.
@@ -32,6 +30,16 @@ pub(super) struct Open {
     pub(super) address: u64,
     /// How long a kernel may take, loading included, in milliseconds.
     pub(super) limit_ms: u64,
+}
+
+/// Memory that the worker inherited.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Inherited {
+    /// A file of the host's memory, and where the lease begins in it, in bytes.
+    File { fd: i32, at: u64 },
+    /// Chunks of the GPU's own, which no other lease has.
+    Chunks(ChunkFds),
 }
 
 /// A kernel to run: its number, PTX text, name, blocks, threads of a block, and arguments.

@@ -6,7 +6,7 @@ pub(crate) mod process;
 
 use std::{
     ops::Range,
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, RawFd},
     path::PathBuf,
     process::Command,
     sync::{
@@ -17,24 +17,30 @@ use std::{
 };
 
 use berth_fabric::{GpuDone, GpuExecutor, GpuWorker, Kernel, Ran, gpu_code as code};
+use berth_lease::{Blocks as _, Storage};
 use berth_memory::Memory as _;
 use berth_pages::Pages;
 use berth_process::supervise::{End, Supervised, Ward};
 use berth_wire::fabric::GpuStatus;
 use tracing::warn;
 
-use self::control::{Ended, Open, Report, Run};
+use self::control::{Ended, Inherited, Open, Report, Run};
 use crate::{
     child,
     choice::Choice,
     control::line,
     gpu::{GpuCounts, GpuError, open_files},
     once::cards,
+    session::SessionCounts,
+    vram::VramBlocks,
     walls::CACHE,
 };
 
-/// Where kernels see the first byte of a GPU's memory.
-const BASE: u64 = 1 << 40;
+/// Where kernels see the first byte of a GPU's memory: apart from rings, and from what NVIDIA's driver takes for itself (1 << 40).
+pub(crate) const BASE: u64 = 0x3800 << 32;
+
+/// NVIDIA's driver registers memory of the host in units of so many bytes.
+const PAGE: u64 = 4096;
 
 /// How long a worker may take to be there.
 const START: Duration = Duration::from_secs(10);
@@ -55,7 +61,7 @@ pub struct LeaseSettings {
     pub limit: Duration,
 }
 
-/// A GPU whose memory is leased. It is memory of the host, which kernels reach where the lease says.
+/// A GPU whose memory is leased.
 #[derive(Debug, Clone)]
 pub struct LeasedGpu(Arc<Inside>);
 
@@ -64,7 +70,7 @@ struct Inside {
     settings: LeaseSettings,
     /// What kind of device it is, and which.
     device: (&'static str, String),
-    memory: Arc<Pages>,
+    memory: LeasedMemory,
     /// It was told that its workers may open files.
     told_open: AtomicBool,
     restarts: AtomicU64,
@@ -72,9 +78,28 @@ struct Inside {
     timeouts: AtomicU64,
 }
 
+/// Where the bytes of leases lie, which kernels reach where the lease says.
+#[derive(Debug, Clone)]
+pub enum LeasedMemory {
+    /// In memory of the host, of [`berth_pages::Backing::Unnamed`].
+    Host(Arc<Pages>),
+    /// In the GPU's own.
+    Vram(Arc<VramBlocks>),
+}
+
+impl LeasedMemory {
+    /// What the lease plane has of it.
+    pub fn storage(&self) -> Storage {
+        match self {
+            Self::Host(pages) => Storage::Bytes(pages.clone()),
+            Self::Vram(blocks) => Storage::Blocks(blocks.clone()),
+        }
+    }
+}
+
 impl LeasedGpu {
-    /// A GPU with this memory, of [`berth_pages::Backing::Unnamed`]. One of NVIDIA's must be there now.
-    pub fn open(settings: LeaseSettings, memory: Arc<Pages>) -> Result<Self, GpuError> {
+    /// A GPU with this memory. One of NVIDIA's must be there now.
+    pub fn open(settings: LeaseSettings, memory: LeasedMemory) -> Result<Self, GpuError> {
         let device = match &settings.device {
             Choice::Soft => ("soft", "soft".to_owned()),
             other => {
@@ -106,10 +131,25 @@ impl LeasedGpu {
         ((*kind).to_owned(), name.clone())
     }
 
-    /// The counters so far, of all leases. `refused` and `beats` stay 0, and `up` stays 1.
+    /// Where the bytes of its leases lie, as the ready line says: `vram`, `pinned`. The one in software has no other memory than
+    /// the host's.
+    pub fn memory(&self) -> &'static str {
+        match self.0.memory {
+            LeasedMemory::Host(_) if self.0.settings.device != Choice::Soft => "pinned",
+            _ => "vram",
+        }
+    }
+
+    /// The counters so far, of all leases and of what copies. `refused` and `beats` stay 0, and `up` stays 1.
     pub fn counts(&self) -> GpuCounts {
-        let [restarts, faults, timeouts] =
+        let [mut restarts, faults, mut timeouts] =
             [&self.0.restarts, &self.0.faults, &self.0.timeouts].map(|count| count.load(Relaxed));
+        if let LeasedMemory::Vram(blocks) = &self.0.memory {
+            let SessionCounts { faults, timeouts: late, ended, .. } = blocks.counts();
+            let [lost, late, ended] = [faults, late, ended].map(|count| count.load(Relaxed));
+            restarts += lost + late + ended;
+            timeouts += late;
+        }
         // Its workers serve no rings: none has requests to give up, or beats. It takes kernels at any time.
         GpuCounts { restarts, faults, timeouts, refused: 0, beats: 0, up: 1 }
     }
@@ -197,6 +237,9 @@ impl GpuWorker for Lease {
             Ok(text) => text.to_owned(),
             Err(refused) => return done(refused),
         };
+        if !self.shared.is_reachable() {
+            return done(ran(GpuStatus::LaunchFailed, code::UNKNOWN));
+        }
         let (id, output) = (kernel.submit_id, kernel.output);
         let run = Run {
             id,
@@ -244,6 +287,15 @@ impl GpuWorker for Lease {
 }
 
 impl Shared {
+    /// Whether a process can have what the lease's holder may reach, and no more.
+    fn is_reachable(&self) -> bool {
+        self.reach.start.is_multiple_of(match &self.gpu.memory {
+            LeasedMemory::Vram(blocks) => blocks.info().granule,
+            LeasedMemory::Host(_) if self.gpu.settings.device == Choice::Soft => 1,
+            LeasedMemory::Host(_) => PAGE,
+        })
+    }
+
     /// The kernel that runs, if any, is gone with its process; one that waits for the next process only with `all`.
     fn lost(&self, all: bool) {
         let job = locked(&self.now).job.take_if(|job| all || job.told);
@@ -266,23 +318,49 @@ impl Shared {
             (GpuStatus::LaunchFailed, _) => self.gpu.faults.fetch_add(1, Relaxed),
             _ => 0,
         };
-        let mut output = ended.log.into_bytes();
-        if status == GpuStatus::Ok {
-            output = vec![0; len as usize];
-            self.gpu.memory.read_at((self.base + offset) as usize, &mut output);
+        let ran = Ran { status, exit_code: ended.exit_code, output: ended.log.into_bytes() };
+        if status != GpuStatus::Ok || len == 0 {
+            return done(ran);
         }
-        done(Ran { status, exit_code: ended.exit_code, output });
+        let (at, bytes) = (self.base + offset, len as usize);
+        done(match &self.gpu.memory {
+            LeasedMemory::Host(pages) => {
+                let mut output = vec![0; bytes];
+                pages.read_at(at as usize, &mut output);
+                Ran { output, ..ran }
+            }
+            LeasedMemory::Vram(blocks) => match blocks.read(at, bytes) {
+                Ok(output) => Ran { output, ..ran },
+                Err(_) => Ran { status: GpuStatus::ReadFailed, ..ran },
+            },
+        });
     }
 }
 
 /// The worker process of a lease.
 struct Worker(Arc<Shared>);
 
+impl Worker {
+    /// The files that it inherits, and what it is told of them.
+    fn inherits(&self) -> (Vec<RawFd>, Inherited) {
+        let Shared { gpu, base, reach, .. } = &*self.0;
+        match &gpu.memory {
+            LeasedMemory::Host(pages) => {
+                let fd = pages.file().map_or(-1, AsRawFd::as_raw_fd);
+                (vec![fd], Inherited::File { fd, at: *base })
+            }
+            LeasedMemory::Vram(blocks) => {
+                let (files, told) = blocks.told(base + reach.start, reach.end - reach.start);
+                (files, Inherited::Chunks(told))
+            }
+        }
+    }
+}
+
 impl Ward for Worker {
     fn command(&mut self) -> Command {
-        let Inside { settings, memory, .. } = &*self.0.gpu;
-        let files = memory.file().map(AsRawFd::as_raw_fd).into_iter().collect();
-        let mut command = child::worker(&settings.worker, &settings.device, files);
+        let settings = &self.0.gpu.settings;
+        let mut command = child::worker(&settings.worker, &settings.device, self.inherits().0);
         // What one holder's texts became is no other's to find.
         command.arg("lease").env_remove(CACHE).env("CUDA_CACHE_DISABLE", "1");
         command
@@ -292,8 +370,7 @@ impl Ward for Worker {
         let Shared { gpu, base, reach, now } = &*self.0;
         let open = Open {
             device: gpu.settings.device.clone(),
-            fd: gpu.memory.file().map_or(-1, AsRawFd::as_raw_fd),
-            at: *base,
+            memory: self.inherits().1,
             len: reach.end,
             first: reach.start,
             address: BASE + base,
@@ -319,6 +396,8 @@ impl Ward for Worker {
                 {
                     warn!("{}: {open}", settings.name);
                 }
+                // The driver takes its time to open, and nothing is said meanwhile.
+                return false;
             }
             Ok(Report::Beat) => {}
             Err(e) => {

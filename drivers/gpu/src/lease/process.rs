@@ -3,7 +3,10 @@
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, ErrorKind},
-    os::{fd::AsRawFd as _, unix::net::UnixStream},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     ptr::NonNull,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
@@ -15,10 +18,11 @@ use berth_pages::Foreign;
 use berth_process::sandbox::Walls;
 use berth_wire::fabric::GpuStatus;
 
-use super::control::{Command, Ended, Open, Report, Run};
+use super::control::{Command, Ended, Inherited, Open, Report, Run};
 use crate::{
     control::Said,
     device::{Device, DeviceError, Launch, ProgramId},
+    vram::ChunkFds,
     walls::shut_in,
     worker::inherited,
 };
@@ -49,8 +53,8 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
             Ok(0) => return Ok(true),
             Ok(_) => match serde_json::from_slice(&std::mem::take(&mut read))? {
                 Command::Open(open) => {
-                    let memory = map(&inherited(open.fd)?, &open)?;
-                    let Walls { landlock, .. } = shut_in(&open.device, open.len, &[])?;
+                    let memory = Taken::over(&open)?;
+                    let Walls { landlock, .. } = shut_in(&open.device, open.len, &memory.keep())?;
                     said.say(&Report::Hello { landlock })?;
                     let kernels = Kernels::open(&open, memory)?;
                     opened = Some((open, Arc::new(Mutex::new(kernels))));
@@ -124,9 +128,13 @@ struct Kernels {
 }
 
 impl Kernels {
-    fn open(open: &Open, memory: Foreign<()>) -> io::Result<Self> {
+    fn open(open: &Open, memory: Taken) -> io::Result<Self> {
         let mut device = open.device.open().map_err(io::Error::other)?;
-        device.register(Arc::new(memory)).map_err(io::Error::other)?;
+        let reached = match memory {
+            Taken::Host(memory) => device.register(Arc::new(memory)),
+            Taken::Chunks(chunks, told) => device.attach(&chunks, told.bytes, told.at),
+        };
+        reached.map_err(io::Error::other)?;
         Ok(Self { device, loaded: Vec::new() })
     }
 
@@ -183,17 +191,46 @@ fn not_loaded(exit_code: i32, mut log: String) -> Ended {
     Ended { log, ..Ended::new(GpuStatus::LoadFailed, exit_code) }
 }
 
+fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+/// Memory that was inherited.
+enum Taken {
+    Host(Foreign<()>),
+    /// Chunks of the GPU's.
+    Chunks(Vec<OwnedFd>, ChunkFds),
+}
+
+impl Taken {
+    fn over(open: &Open) -> io::Result<Self> {
+        match &open.memory {
+            Inherited::File { fd, at } => map(&inherited(*fd)?, *at, open).map(Self::Host),
+            Inherited::Chunks(told) => {
+                let chunks = told.fds.iter().map(|fd| inherited(*fd).map(OwnedFd::from));
+                Ok(Self::Chunks(chunks.collect::<io::Result<_>>()?, told.clone()))
+            }
+        }
+    }
+
+    fn keep(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Host(_) => Vec::new(),
+            Self::Chunks(chunks, _) => chunks.iter().map(|chunk| chunk.as_fd()).collect(),
+        }
+    }
+}
+
 /// Maps the lease's part of the GPU's memory where its kernels are told that it is, for as long as the process lives. What is
 /// returned is as much as they may reach.
-fn map(file: &File, open: &Open) -> io::Result<Foreign<()>> {
-    let wrong = |what| io::Error::new(ErrorKind::InvalidData, what);
-    let end = open.at.checked_add(open.len).filter(|_| open.len > 0 && open.first < open.len);
+fn map(file: &File, at: u64, open: &Open) -> io::Result<Foreign<()>> {
+    let end = at.checked_add(open.len).filter(|_| open.len > 0 && open.first < open.len);
     if end.is_none_or(|end| file.metadata().is_ok_and(|file| end > file.len())) {
         return Err(wrong("a lease that does not add up"));
     }
     let wanted = std::ptr::without_provenance_mut(open.address as usize);
     let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
-    let (len, at, first) = (open.len as usize, open.at as libc::off_t, open.first as usize);
+    let (len, at, first) = (open.len as usize, at as libc::off_t, open.first as usize);
     // SAFETY: at a place where nothing lies: no memory that exists is touched.
     let base = unsafe { libc::mmap(wanted, len, rights, flags, file.as_raw_fd(), at) };
     if base == libc::MAP_FAILED {

@@ -4,7 +4,7 @@
 use berth_wire::hip::LAUNCH_MAX;
 use serde::{Deserialize, Serialize};
 
-use crate::choice::Choice;
+use crate::{choice::Choice, vram::ChunkFds};
 
 /// Most parameters that a kernel may have.
 pub(crate) const PARAMETERS_MAX: usize = 64;
@@ -28,6 +28,8 @@ pub(super) struct Open {
     pub(super) staging: usize,
     /// How long a kernel may run, in milliseconds.
     pub(super) limit_ms: u64,
+    /// Memory of the GPU that others map too.
+    pub(super) chunks: Option<ChunkFds>,
 }
 
 /// Something to do. Offsets are those in the staging area.

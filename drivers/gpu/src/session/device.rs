@@ -1,6 +1,6 @@
 //! What a session's worker needs of a GPU: memory of its own, and one thing after the other, each to its end.
 
-use std::sync::Arc;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use berth_fabric::gpu_code as code;
 use berth_pages::Foreign;
@@ -46,6 +46,10 @@ pub(crate) trait SessionDevice: Sized {
 
     /// Pins the staging area, which stays as long as the process.
     fn pin(&mut self, staging: Arc<Foreign<()>>) -> Result<(), DeviceError>;
+
+    /// Maps memory of the device's own that another process exported, chunks of so many bytes each, one behind the other from
+    /// this address on.
+    fn import(&mut self, chunks: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError>;
 
     /// Zeroed memory of the device's own.
     fn take(&mut self, bytes: u64) -> Result<u64, DeviceError>;

@@ -33,6 +33,7 @@ use crate::{
     choice::Choice,
     control::line,
     gpu::{GpuError, open_files},
+    vram::{ChunkFds, Chunks},
     walls::CACHE,
 };
 
@@ -135,7 +136,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl SessionGpu {
     /// Starts a worker.
     pub fn start(settings: &Arc<SessionSettings>) -> Result<Self, GpuError> {
-        let (gpu, ward) = Self::new(settings)?;
+        Self::start_over(settings, None)
+    }
+
+    /// The same, of a worker that maps these chunks beside what it allocates.
+    pub(crate) fn start_over(settings: &Arc<SessionSettings>, chunks: Option<Arc<Chunks>>) -> Result<Self, GpuError> {
+        let (gpu, ward) = Self::new(settings, chunks)?;
         let patience = child::patience(START, settings.limit + SILENCE);
         let started = Supervised::start(&format!("berth-{}", settings.name), ward, patience)?;
         *locked(&gpu.shared.child) = Some(started);
@@ -144,11 +150,11 @@ impl SessionGpu {
 
     /// One without a process, and what hears the lines of it, for tests with any lines: whether they are signs of life.
     pub fn unstarted(settings: &Arc<SessionSettings>) -> Result<(Self, impl FnMut(&[u8]) -> bool), GpuError> {
-        let (gpu, mut ward) = Self::new(settings)?;
+        let (gpu, mut ward) = Self::new(settings, None)?;
         Ok((gpu, move |line: &[u8]| ward.heard(line)))
     }
 
-    fn new(settings: &Arc<SessionSettings>) -> Result<(Self, Worker), GpuError> {
+    fn new(settings: &Arc<SessionSettings>, chunks: Option<Arc<Chunks>>) -> Result<(Self, Worker), GpuError> {
         let staging = Pages::new((SLOTS * SLOT) as u64, &Backing::Unnamed, None);
         let staging = Arc::new(staging.map_err(|e| GpuError::Io(std::io::Error::other(e)))?);
         let shared = Arc::new(Shared {
@@ -157,7 +163,7 @@ impl SessionGpu {
             changed: Condvar::new(),
             child: Mutex::default(),
         });
-        let ward = Worker { shared: shared.clone(), staging: staging.clone() };
+        let ward = Worker { shared: shared.clone(), staging: staging.clone(), chunks };
         Ok((Self { shared, staging }, ward))
     }
 
@@ -274,12 +280,20 @@ impl Shared {
 struct Worker {
     shared: Arc<Shared>,
     staging: Arc<Pages>,
+    chunks: Option<Arc<Chunks>>,
+}
+
+impl Worker {
+    fn chunks(&self) -> Option<ChunkFds> {
+        self.chunks.as_ref().map(|chunks| chunks.told(0, chunks.size()))
+    }
 }
 
 impl Ward for Worker {
     fn command(&mut self) -> Program {
         let settings = &self.shared.settings;
-        let files = self.staging.file().map(AsRawFd::as_raw_fd).into_iter().collect();
+        let mut files: Vec<_> = self.staging.file().map(AsRawFd::as_raw_fd).into_iter().collect();
+        files.extend(self.chunks().into_iter().flat_map(|chunks| chunks.fds));
         let mut command = child::worker(&settings.worker, &settings.device, files);
         // What one client's code became is no other's to find.
         command.arg("session").env_remove(CACHE).env("CUDA_CACHE_DISABLE", "1");
@@ -293,6 +307,7 @@ impl Ward for Worker {
             fd: self.staging.file().map_or(-1, AsRawFd::as_raw_fd),
             staging: self.staging.size(),
             limit_ms: settings.limit.as_millis() as u64,
+            chunks: self.chunks(),
         }))
     }
 
@@ -319,7 +334,8 @@ impl Ward for Worker {
                 {
                     warn!("{}: {open}", settings.name);
                 }
-                return true;
+                // The driver takes its time to open, and nothing is said meanwhile.
+                return false;
             }
             Ok(Report::Beat) => return true,
             Err(_) => return false,

@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     io::{self, BufRead, BufReader, ErrorKind},
-    os::{fd::AsRawFd as _, unix::net::UnixStream},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
     ptr::NonNull,
     sync::{
         Arc, OnceLock,
@@ -28,6 +31,7 @@ use crate::{
     cuda::Cuda,
     device::DeviceError,
     hip::Hip,
+    vram::ChunkFds,
     walls::shut_in,
     worker::inherited,
 };
@@ -44,22 +48,29 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     input.read_until(b'\n', &mut read)?;
     let Told::Open(open) = serde_json::from_slice(&read)? else { return Err(ErrorKind::InvalidData.into()) };
     let staging = Arc::new(map(&open)?);
-    let Walls { landlock, .. } = shut_in(&open.device, open.staging as u64, &[])?;
+    let chunks = open.chunks.iter().flat_map(|chunks| &chunks.fds);
+    let chunks = chunks.map(|fd| inherited(*fd).map(OwnedFd::from)).collect::<io::Result<Vec<_>>>()?;
+    let keep: Vec<_> = chunks.iter().map(|chunk| chunk.as_fd()).collect();
+    let Walls { landlock, .. } = shut_in(&open.device, open.staging as u64, &keep)?;
     said.say(&Report::Hello { landlock })?;
     match &open.device {
-        Choice::Hip(_) => serve_by::<Hip>(&open, staging, &said, input),
-        _ => serve_by::<Cuda>(&open, staging, &said, input),
+        Choice::Hip(_) => serve_by::<Hip>(&open, staging, &chunks, &said, input),
+        _ => serve_by::<Cuda>(&open, staging, &chunks, &said, input),
     }
 }
 
 fn serve_by<G: SessionDevice>(
     open: &Open,
     staging: Arc<Foreign<()>>,
+    chunks: &[OwnedFd],
     said: &Said,
     mut input: impl BufRead,
 ) -> io::Result<bool> {
     let opened = G::open(&open.device).and_then(|mut gpu| {
         gpu.pin(staging.clone())?;
+        if let Some(ChunkFds { bytes, at, .. }) = open.chunks {
+            gpu.import(chunks, bytes, at)?;
+        }
         gpu.facts().map(|facts| (gpu, facts))
     });
     let (gpu, facts) = match opened {
@@ -84,7 +95,11 @@ fn serve_by<G: SessionDevice>(
         let Told::Do(number, command) = serde_json::from_slice(&read)? else {
             return Err(ErrorKind::InvalidData.into());
         };
+        if is_bounded(&command, open.chunks.is_some()) {
+            LAUNCHED.store(served.began.elapsed().as_millis() as u64 + 1, Relaxed);
+        }
         let result = served.perform(command).map_err(|e| e.code);
+        LAUNCHED.store(0, Relaxed);
         if served.gpu.is_lost() {
             let lost = result.as_ref().err().copied().unwrap_or(code::LAUNCH_FAILED);
             // Before the answer: whoever hears that asks how the device stands.
@@ -96,8 +111,18 @@ fn serve_by<G: SessionDevice>(
     }
 }
 
-/// When the kernel was launched that runs: milliseconds since the process began to serve, plus 1; 0 while none runs.
+/// When the kernel was launched that runs, or the copy began that is made: milliseconds since the process began to serve, plus
+/// 1; 0 while none is.
 static LAUNCHED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether it may take no longer than a kernel: of a process that only copies, a copy.
+fn is_bounded(command: &Command, copies: bool) -> bool {
+    match command {
+        Command::Launch { .. } => true,
+        Command::Set { .. } | Command::Write { .. } | Command::Read { .. } => copies,
+        _ => false,
+    }
+}
 
 /// What is said when the driver ends the process.
 static ABORTED: OnceLock<Vec<u8>> = OnceLock::new();
@@ -199,10 +224,7 @@ impl<G: SessionDevice> Served<G> {
                 self.staging.read_at(from, &mut arguments);
                 let image = self.modules.get(&module);
                 let image = image.ok_or_else(|| DeviceError::new(code::NOT_FOUND, "no such module"))?;
-                LAUNCHED.store(self.began.elapsed().as_millis() as u64 + 1, Relaxed);
-                let ran = self.gpu.run(image, kernel, &Shape { grid, block, shared, arguments: &arguments });
-                LAUNCHED.store(0, Relaxed);
-                ran?;
+                self.gpu.run(image, kernel, &Shape { grid, block, shared, arguments: &arguments })?;
             }
             Command::Reset => {
                 for (_, image) in self.modules.drain() {

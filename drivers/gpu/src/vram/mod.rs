@@ -4,13 +4,15 @@
 //! Not every driver lets a CPU map a dma-buf, or holds memory whose process has ended. So both sides look whether bytes arrive,
 //! and another worker whether they are there, before anything relies on it.
 
+mod blocks;
+mod chunks;
 pub(crate) mod process;
 
 use std::{
     io::{self, ErrorKind, IoSliceMut, Write as _},
     mem::MaybeUninit,
     os::{
-        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -25,6 +27,8 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::blocks::VramBlocks;
+pub(crate) use self::chunks::{ChunkFds, Chunks};
 use crate::{child, choice::Choice, control::line, gpu::GpuError};
 
 /// How long a worker may take to answer: a driver that starts takes a second or two.
@@ -37,16 +41,50 @@ const MARKS: [[u8; 16]; 2] = [*b"seen by the CPU?", *b"seen by the GPU?"];
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     device: Choice,
+    /// Bytes of it.
     bytes: usize,
     /// Where kernels are to see the first one.
     at: u64,
-    /// The handle that it inherited, of what another one has allocated.
-    exported: Option<i32>,
+    what: What,
 }
 
-/// What it answers: how many bytes there are. Handle and dma-buf come with it from one that has allocated them; one that has
-/// imported them has found what this process wrote, and zeroed all.
-type Answer = Result<usize, String>;
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum What {
+    /// To allocate it, and send its handle and a dma-buf.
+    Allocate,
+    /// To import what another one has allocated by the handle that it inherited, find what this process wrote, and zero all.
+    Look(RawFd),
+    /// To allocate so many bytes in chunks, or most of what is free, and send their handles.
+    Chunks(Option<u64>),
+    /// To import chunks, and send a dma-buf of all.
+    DmaBuf(ChunkFds),
+}
+
+impl What {
+    /// The files that the worker inherits for it.
+    fn inherited(&self) -> Vec<RawFd> {
+        match self {
+            Self::Look(handle) => vec![*handle],
+            Self::DmaBuf(chunks) => chunks.fds.clone(),
+            Self::Allocate | Self::Chunks(_) => Vec::new(),
+        }
+    }
+}
+
+/// What it answers, behind the descriptors that it sends: bytes that there are, or of each chunk, and how many descriptors it sent.
+type Answer = Result<(usize, usize), Refusal>;
+
+/// Why it did not do it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Refusal {
+    why: String,
+    /// The driver never does it.
+    is_final: bool,
+}
+
+/// Most descriptors of a message.
+const SENT_MAX: usize = 64;
 
 /// Memory of a GPU, mapped by this process for writing. Reads of it are slow: each is a round trip to the card.
 #[derive(Debug)]
@@ -88,8 +126,8 @@ impl Vram {
     /// [`GpuError::Refused`]: there is no such device, its driver exports no memory or has another use for the address, or a
     /// CPU cannot map it.
     pub fn allocate(worker: &Path, device: &Choice, bytes: usize, at: usize) -> Result<Self, GpuError> {
-        let asked = |bytes, exported| Asked { device: device.clone(), bytes, at: at as u64, exported };
-        let (size, mut files) = ask(worker, &asked(bytes, None))?;
+        let asked = |bytes, what| Asked { device: device.clone(), bytes, at: at as u64, what };
+        let (size, mut files) = ask(worker, &asked(bytes, What::Allocate))?;
         let (Some(dma_buf), Some(handle)) = (files.pop(), files.pop()) else {
             return Err(ended(worker, "sent no memory"));
         };
@@ -103,7 +141,7 @@ impl Vram {
             vram.write_at(at, &MARKS[1]);
         }
         flush_stores();
-        ask(worker, &asked(size, Some(vram.handle.as_raw_fd())))?;
+        ask(worker, &asked(size, What::Look(vram.handle.as_raw_fd())))?;
         let is_zero = ends.iter().all(|at| vram.holds(*at, &[0; MARKS[0].len()]));
         if is_zero { Ok(vram) } else { Err(refused("memory that the GPU has zeroed is not zero to a CPU")) }
     }
@@ -125,7 +163,7 @@ fn ask(worker: &Path, asked: &Asked) -> Result<(usize, Vec<OwnedFd>), GpuError> 
     let (mut ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(ANSWER))?;
     let mut child = {
-        let mut command = child::worker(worker, &asked.device, asked.exported.into_iter().collect());
+        let mut command = child::worker(worker, &asked.device, asked.what.inherited());
         command.arg("vram").stdin(OwnedFd::from(theirs)).spawn()?
     };
     let answered = ours.write_all(&line(asked)).and_then(|()| received(&ours));
@@ -137,7 +175,13 @@ fn ask(worker: &Path, asked: &Asked) -> Result<(usize, Vec<OwnedFd>), GpuError> 
         _ => e.into(),
     })?;
     let answer: Answer = serde_json::from_slice(&answer).map_err(|_| ended(worker, "ended before it answered"))?;
-    Ok((answer.map_err(GpuError::Refused)?, files))
+    let refused =
+        |Refusal { why, is_final }| if is_final { GpuError::Unsupported(why) } else { GpuError::Refused(why) };
+    let (bytes, sent) = answer.map_err(refused)?;
+    if files.len() != sent {
+        return Err(ended(worker, "sent descriptors that are not all there: too few files may be open"));
+    }
+    Ok((bytes, files))
 }
 
 fn ended(worker: &Path, what: &'static str) -> GpuError {
@@ -148,11 +192,11 @@ fn refused(why: impl Into<String>) -> GpuError {
     GpuError::Refused(why.into())
 }
 
-/// A line, and the descriptors that came with it.
+/// A line, and the descriptors that came before and with it.
 fn received(from: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let (mut said, mut files) = (Vec::new(), Vec::new());
     while said.last() != Some(&b'\n') {
-        let (mut bytes, mut space) = ([0; 4096], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))]);
+        let (mut bytes, mut space) = ([0; 4096], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))]);
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let into = &mut [IoSliceMut::new(&mut bytes)];
         let got = retry_on_intr(|| recvmsg(from, into, &mut beside, RecvFlags::CMSG_CLOEXEC))?;

@@ -1,7 +1,7 @@
 //! The worker's half: it has the driver, allocates or imports, and ends. The handle that `berth` keeps holds the memory.
 
 use std::{
-    io::{self, BufRead as _, BufReader, IoSlice},
+    io::{self, BufRead as _, BufReader, IoSlice, Write as _},
     mem::MaybeUninit,
     os::{
         fd::{AsFd as _, OwnedFd},
@@ -11,11 +11,14 @@ use std::{
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::{Answer, Asked, MARKS};
+use super::{
+    Answer, Asked, ChunkFds, MARKS, Refusal, SENT_MAX, What,
+    chunks::{divided, mark},
+};
 use crate::{
     control::line,
-    cuda::{Cuda, Exported},
-    device::{Device as _, DeviceError},
+    cuda::{Cuda, Exported, NOT_SUPPORTED},
+    device::DeviceError,
     session::SessionDevice as _,
     walls::shut_in,
     worker::inherited,
@@ -26,25 +29,52 @@ pub(crate) fn give(control: &UnixStream) -> io::Result<bool> {
     let mut said = Vec::new();
     BufReader::new(control).read_until(b'\n', &mut said)?;
     let asked: Asked = serde_json::from_slice(&said)?;
-    let imported = asked.exported.map(|fd| inherited(fd).map(OwnedFd::from)).transpose()?;
+    let imported = asked.what.inherited().into_iter().map(|fd| inherited(fd).map(OwnedFd::from));
+    let imported = imported.collect::<io::Result<Vec<_>>>()?;
     let keep: Vec<_> = imported.iter().map(|handle| handle.as_fd()).collect();
     shut_in(&asked.device, 0, &keep)?;
-    let made = match &imported {
-        None => marked(&asked).map(|exported| (exported.bytes, Some(exported))),
-        Some(handle) => seen(&asked, handle).map(|()| (asked.bytes, None)),
+    let made = match &asked.what {
+        What::Allocate => marked(&asked).map(|made| (made.bytes, vec![made.handle, made.dma_buf])),
+        What::Look(_) => seen(&asked, &imported).map(|()| (asked.bytes, Vec::new())),
+        What::Chunks(bytes) => chunks(&asked, *bytes),
+        What::DmaBuf(chunks) => dma_buf(&asked, chunks, &imported).map(|made| (asked.bytes, vec![made])),
     };
-    let answer: Answer = made.as_ref().map(|(bytes, _)| *bytes).map_err(ToString::to_string);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    let files = match &made {
-        Ok((_, Some(Exported { handle, dma_buf, .. }))) => vec![handle.as_fd(), dma_buf.as_fd()],
-        _ => Vec::new(),
-    };
-    if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(&files)) {
-        return Err(io::ErrorKind::StorageFull.into());
+    if let Ok((_, files)) = &made {
+        for some in files.chunks(SENT_MAX) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
+            let some: Vec<_> = some.iter().map(|file| file.as_fd()).collect();
+            let mut beside = SendAncillaryBuffer::new(&mut space);
+            if !beside.push(SendAncillaryMessage::ScmRights(&some)) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            // A byte must go with them, which JSON does not mind.
+            sendmsg(control, &[IoSlice::new(b" ")], &mut beside, SendFlags::empty())?;
+        }
     }
-    sendmsg(control, &[IoSlice::new(&line(&answer))], &mut beside, SendFlags::empty())?;
+    let refusal = |e: &DeviceError| Refusal { why: e.to_string(), is_final: e.code == NOT_SUPPORTED };
+    let answer: Answer = made.as_ref().map(|(bytes, files)| (*bytes, files.len())).map_err(refusal);
+    (&*control).write_all(&line(&answer))?;
     Ok(true)
+}
+
+/// Allocates chunks, and marks each.
+fn chunks(asked: &Asked, bytes: Option<u64>) -> Result<(usize, Vec<OwnedFd>), DeviceError> {
+    let mut gpu = Cuda::open(&asked.device)?;
+    // Each process that maps them takes some memory for itself.
+    let bytes = bytes.map_or_else(|| gpu.free().map(|free| free - free / 8), Ok)?;
+    let (count, each) = divided(bytes).map_err(DeviceError::other)?;
+    let handles = gpu.export_chunks(count, each as usize, asked.at)?;
+    for nth in 0..count {
+        gpu.write(asked.at + nth as u64 * each, &mark(nth))?;
+    }
+    Ok((each as usize, handles))
+}
+
+/// A dma-buf of chunks.
+fn dma_buf(asked: &Asked, chunks: &ChunkFds, imported: &[OwnedFd]) -> Result<OwnedFd, DeviceError> {
+    let mut gpu = Cuda::open(&asked.device)?;
+    gpu.import(imported, chunks.bytes, chunks.at)?;
+    gpu.dma_buf(imported.len() * chunks.bytes, chunks.at)
 }
 
 /// Allocates memory, and marks its ends.
@@ -63,9 +93,9 @@ fn ends(at: u64, bytes: usize) -> [u64; 2] {
 }
 
 /// That memory of a process that has ended holds what `berth` wrote; then all is zero.
-fn seen(asked: &Asked, handle: &OwnedFd) -> Result<(), DeviceError> {
+fn seen(asked: &Asked, handle: &[OwnedFd]) -> Result<(), DeviceError> {
     let mut gpu = Cuda::open(&asked.device)?;
-    gpu.attach(handle, asked.bytes, asked.at)?;
+    gpu.import(handle, asked.bytes, asked.at)?;
     for at in ends(asked.at, asked.bytes) {
         let mut found = [0; MARKS[1].len()];
         gpu.read(at, &mut found)?;

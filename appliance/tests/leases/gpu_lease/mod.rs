@@ -1,5 +1,7 @@
-//! GPU leases on the GPU in software, and on one of NVIDIA's by a driver in software: memory, kernels, and what becomes of both
-//! when something ends.
+//! GPU leases on the GPU in software, and on one of NVIDIA's by a driver in software, in memory of the host and in its own:
+//! memory, kernels, and what becomes of both when something ends.
+
+mod vram;
 
 use std::{
     collections::BTreeSet,
@@ -91,29 +93,41 @@ AGAIN:
 struct Site {
     /// As the configuration names it.
     device: &'static str,
+    /// Where leases lie, and of how many bytes.
+    memory: &'static str,
+    size: &'static str,
     folder: TempDir,
     holder: Arc<Identity>,
     other: Arc<Identity>,
 }
 
 impl Site {
-    fn new(device: &'static str) -> Self {
+    fn new(device: &'static str, memory: &'static str, size: &'static str) -> Self {
         let key = || Arc::new(key_file::generate().unwrap());
-        Self { device, folder: tempfile::tempdir().unwrap(), holder: key(), other: key() }
+        Self { device, memory, size, folder: tempfile::tempdir().unwrap(), holder: key(), other: key() }
     }
 
-    /// One with each device.
-    fn both() -> [Self; 2] {
-        ["soft", "auto"].map(Self::new)
+    fn soft() -> Self {
+        Self::new("soft", "auto", "1 MiB")
     }
 
-    fn start(&self) -> Berth {
+    /// With chunks of 2 MiB in the GPU's own memory.
+    fn vram() -> Self {
+        Self::new("auto", "vram", "32 MiB")
+    }
+
+    /// One with each device and kind of memory.
+    fn all() -> [Self; 3] {
+        [Self::soft(), Self::new("auto", "pinned", "1 MiB"), Self::vram()]
+    }
+
+    fn text(&self) -> String {
         let enrolled = [&self.holder, &self.other].map(|key| format!("\"{}\"", key.public_key()));
-        let text = format!(
+        format!(
             "[node]\nstate_dir = \"{}\"\n[control]\nudp = \"127.0.0.1:0\"\nquic = \"127.0.0.1:0\"\nenrolled = [{}]\n\
              [[control.policy]]\npresenter = \"*\"\nperms = [\"read\", \"write\", \"alloc\", \"exec\", \"revoke\"]\n\
              [[gpu]]\nname = \"gpu1\"\ndevice = \"{}\"\nuse = \"lease\"\ntime_limit_ms = {}\n\
-             [[region]]\nname = \"vram0\"\nkind = \"vram\"\ngpu = \"gpu1\"\nsize = \"1 MiB\"\n\
+             [[region]]\nname = \"vram0\"\nkind = \"vram\"\ngpu = \"gpu1\"\nmemory = \"{}\"\nsize = \"{}\"\n\
              [dataplane]\nfbmt = \"127.0.0.1:0\"\nfbmu = \"127.0.0.1:0\"\n\
              [[port]]\nname = \"io\"\ndriver = \"udp\"\nbind = \"127.0.0.1:0\"\ncpu = 0\nidle = \"wait\"\nservice = \
              \"lease-io\"\n",
@@ -121,8 +135,17 @@ impl Site {
             enrolled.join(", "),
             self.device,
             LIMIT.as_millis(),
-        );
-        Berth::start_as(&text, |command| {
+            self.memory,
+            self.size,
+        )
+    }
+
+    fn start(&self) -> Berth {
+        Self::start_with(&self.text())
+    }
+
+    fn start_with(text: &str) -> Berth {
+        Berth::start_as(text, |command| {
             command.env("LD_LIBRARY_PATH", berth_cuda_soft::folder().unwrap());
         })
     }
@@ -203,11 +226,16 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> Status {
 
 /// The processes that `berth` has for leases.
 fn workers(berth: &Berth) -> BTreeSet<u32> {
+    children(berth, b"\0lease\0")
+}
+
+/// The processes of `berth` whose command line ends so.
+fn children(berth: &Berth, word: &[u8]) -> BTreeSet<u32> {
     let children = fs::read_dir(format!("/proc/{}/task", berth.pid())).unwrap().flatten();
     let children = children.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let ids: Vec<u32> =
         children.flat_map(|ids| ids.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>()).collect();
-    let is_worker = |id: &u32| fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.ends_with(b"\0lease\0"));
+    let is_worker = |id: &u32| fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.ends_with(word));
     ids.into_iter().filter(is_worker).collect()
 }
 
@@ -232,13 +260,13 @@ fn counters(berth: Berth) -> [u64; 3] {
 
 #[tokio::test]
 async fn kernels_and_carriers_see_the_same_bytes() {
-    for site in Site::both() {
+    for site in Site::all() {
         let berth = site.start();
         let gpu = &berth.ready["gpus"][0];
         let told = [&gpu["name"], &gpu["device"], &gpu["kind"], &gpu["memory"]].map(|word| word.as_str().unwrap());
         match site.device {
             "soft" => assert_eq!(told, ["gpu1", "soft", "soft", "vram"]),
-            _ => assert_eq!(told, ["gpu1", "0000:3b:00.0", "cuda", "pinned"]),
+            _ => assert_eq!(told, ["gpu1", "0000:3b:00.0", "cuda", site.memory]),
         }
         assert!(gpu["worker_pid"].is_null());
         let tenant = Tenant::new(&berth, &site.holder).await;
@@ -277,7 +305,7 @@ type Case = (&'static str, fn(&mut Kernel), GpuStatus, i32);
 
 #[tokio::test]
 async fn what_is_wrong_is_answered_and_the_next_kernel_runs() {
-    for site in Site::both() {
+    for site in Site::all() {
         let berth = site.start();
         let tenant = Tenant::new(&berth, &site.holder).await;
         let cases: [Case; 18] = [
@@ -297,7 +325,7 @@ async fn what_is_wrong_is_answered_and_the_next_kernel_runs() {
             ("an output beyond everything", |k| k.output = (u64::MAX, 2), GpuStatus::ReadFailed, 0),
             (
                 "a stray",
-                |k| k.args[0] = (1_u64 << 40).wrapping_sub(4).to_le_bytes().into(),
+                |k| k.args[0] = (0x3800_u64 << 32).wrapping_sub(4).to_le_bytes().into(),
                 GpuStatus::LaunchFailed,
                 700,
             ),
@@ -376,7 +404,7 @@ fn wire(kernel: &Kernel) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_kernel_that_never_ends_is_gone_in_time() {
-    for site in Site::both() {
+    for site in Site::all() {
         let berth = site.start();
         let tenant = Tenant::new(&berth, &site.holder).await;
         assert_eq!(tenant.store(77).await, 77_u32.to_le_bytes());
@@ -396,7 +424,7 @@ async fn a_kernel_that_never_ends_is_gone_in_time() {
 
 #[tokio::test]
 async fn a_worker_that_is_killed_or_stopped_costs_one_kernel() {
-    for site in Site::both() {
+    for site in Site::all() {
         let berth = site.start();
         let tenant = Tenant::new(&berth, &site.holder).await;
         for (name, within) in [("-KILL", LIMIT), ("-STOP", LIMIT + Duration::from_secs(1))] {
@@ -427,7 +455,7 @@ async fn a_worker_that_is_killed_or_stopped_costs_one_kernel() {
 
 #[tokio::test]
 async fn the_end_of_a_lease_ends_its_kernel_and_leaves_nothing() {
-    for site in Site::both() {
+    for site in Site::all() {
         let berth = site.start();
         for way in ["free", "revoke", "expire"] {
             let mut tenant = Tenant::new(&berth, &site.holder).await;
@@ -484,7 +512,7 @@ fn run(site: &Site, berth: &Berth, args: &[&str]) -> Output {
 
 #[test]
 fn the_command_line_leases_and_submits() {
-    let site = Site::new("soft");
+    let site = Site::soft();
     let berth = site.start();
     let file = site.folder.path().join("kernels.ptx");
     fs::write(&file, PTX).unwrap();
