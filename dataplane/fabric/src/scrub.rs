@@ -3,7 +3,7 @@
 use std::{
     sync::{Arc, mpsc},
     thread::sleep,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Span, Storage};
@@ -12,17 +12,19 @@ use berth_memory::Part;
 /// Bytes zeroed by one operation of an engine: others wait for one of these at most.
 const PIECE: u64 = 64 << 20;
 
-/// How long an engine may fail before its bytes count as not zeroed: one whose process has died starts another.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// How often an engine may fail on end before its bytes count as not zeroed, about a minute: one whose process has died starts
+/// another.
+pub(crate) const PATIENCE: u32 = 1200;
 
 /// How long an engine may say nothing of an operation.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Time to wait before a failed operation is tried again.
-const RETRY: Duration = Duration::from_millis(5);
+const RETRY: Duration = Duration::from_millis(50);
 
-/// Zeroes these bytes, and waits for it. False if an engine has failed for `patience` on end, or does not answer.
-pub(crate) fn zero(storage: &Storage, span: Span, patience: Duration) -> bool {
+/// Zeroes these bytes, and waits for it. False if an engine has failed `patience` times on end, or does not
+/// answer.
+pub(crate) fn zero(storage: &Storage, span: Span, patience: u32) -> bool {
     match storage {
         Storage::Bytes(bytes) => {
             bytes.zero(span.at, span.len);
@@ -35,9 +37,8 @@ pub(crate) fn zero(storage: &Storage, span: Span, patience: Duration) -> bool {
     }
 }
 
-fn zero_piece(blocks: &dyn Blocks, at: u64, len: u64, patience: Duration) -> bool {
-    let begun = Instant::now();
-    loop {
+fn zero_piece(blocks: &dyn Blocks, at: u64, len: u64, patience: u32) -> bool {
+    for _ in 0..patience {
         let (sender, ended) = mpsc::channel();
         let done = Arc::new(Waiting(sender));
         blocks.submit(BlockRequest { op: BlockOp::Zero(len), at, pieces: Vec::new(), tag: 0, done });
@@ -45,10 +46,10 @@ fn zero_piece(blocks: &dyn Blocks, at: u64, len: u64, patience: Duration) -> boo
             Ok(Ok(())) => return true,
             Err(mpsc::RecvTimeoutError::Timeout) => return false,
             // Where nothing is received, the engine has dropped the request.
-            Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) if begun.elapsed() >= patience => return false,
             Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => sleep(RETRY),
         }
     }
+    false
 }
 
 /// Waits for one operation.
@@ -111,7 +112,7 @@ mod tests {
         let bytes = Arc::new(Mutex::new(vec![7; 4 * 4096]));
         let engine = Engine { bytes: bytes.clone(), fates: Mutex::new(fates.iter().copied().collect()) };
         let span = Span { region: RegionId(0), at: 4096, len: 8192 };
-        let zeroed = zero(&Storage::Blocks(Arc::new(engine)), span, Duration::from_millis(100));
+        let zeroed = zero(&Storage::Blocks(Arc::new(engine)), span, 4);
         (zeroed, bytes.lock().unwrap().iter().step_by(4096).copied().collect())
     }
 
