@@ -21,7 +21,7 @@ use berth_ports::sriov::PoolConfig;
 use berth_store::BlockEngine;
 use berth_tls::key_file;
 use berth_wire::fabric::ResourceType;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{gpus, hip};
 use crate::config::{self, Backing, Config, HipLease, Kind, Place};
@@ -121,6 +121,7 @@ fn tasklets(config: &config::Tasklet) -> anyhow::Result<TaskletConfig> {
         schedule::SHARING,
     };
     use berth_wasm::{Isolated, Isolation, Parent, Pool, Wasm};
+    use tracing::info;
 
     use crate::wasm;
 
