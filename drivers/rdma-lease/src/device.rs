@@ -167,7 +167,7 @@ impl Device {
     fn connect(&self, peer: Peer, lease: &BoundLease, serial: u64) -> Result<(Link, Key), Unconnected<Link>> {
         let Reach::Bytes { span, .. } = lease.reach else { return Err(HcaError::NotMemory.into()) };
         let memory = self.memory.get(usize::from(span.region.0)).and_then(Option::as_ref);
-        let memory = memory.ok_or(HcaError::NotMemory)?;
+        let memory = memory.filter(|_| span.len > 0).ok_or(HcaError::NotMemory)?;
         let open = self.opened()?;
         let pd = match (&open.scoping, memory) {
             (Scoping::Windows { pd, .. }, DmaMemory::Mapped(_)) => pd.clone(),

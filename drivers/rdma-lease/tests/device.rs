@@ -75,7 +75,11 @@ impl Device {
     }
 
     fn connect(&mut self, region: RegionId, rights: Rights) -> Result<(Link, Key), Unconnected<Link>> {
-        let reach = Reach::Bytes { span: Span { region, at: 0x2_3010, len: 0xFF0 }, first: 0 };
+        self.reach(Span { region, at: 0x2_3010, len: 0xFF0 }, rights)
+    }
+
+    fn reach(&mut self, span: Span, rights: Rights) -> Result<(Link, Key), Unconnected<Link>> {
+        let reach = Reach::Bytes { span, first: 0 };
         let lease = BoundLease { id: LeaseId(1), generation: Generation(1), rights, reach, secret: None };
         let _ = self.told();
         self.verbs.begin(Peer { qp_num: 17, gid: [7; 16], psn: 1, mtu: 1024 }, &lease)()
@@ -146,6 +150,18 @@ fn mapped_memory_is_reached_by_windows_where_there_are_some() {
         assert_eq!(told.last(), Some(&format!("region {} in {domain}: {} bytes, access 7", region[0], 0xFF0)));
         assert_eq!(queue_pair(&told)[1], domain);
         assert_eq!(key, Key { rkey: region[0] << 8, region_addr: 1 << 40 });
+    });
+}
+
+#[test]
+fn a_lease_of_which_nothing_can_be_reached_makes_nothing() {
+    with_library("a_lease_of_which_nothing_can_be_reached_makes_nothing", |folder| {
+        for (windows, region) in [(Windows::Always, GPU), (Windows::Always, MAPPED), (Windows::Never, MAPPED)] {
+            let mut device = Device::new(folder, windows);
+            let refused = device.reach(Span { region, at: 0x1000, len: 0 }, Rights::ALL).unwrap_err();
+            assert!(matches!(refused.error, HcaError::NotMemory) && refused.left.is_none());
+            assert_eq!(device.told(), Vec::<String>::new());
+        }
     });
 }
 
