@@ -44,19 +44,23 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     made.with_context(|| format!("creating {}", node.state_dir.display()))?;
     let identity = key_file::read_or_create(&node.key_file).context("node.key_file")?;
     let bytes = config.regions.iter().filter(|region| region.kind != Kind::Functions);
-    let regions = bytes.clone().map(|region| {
-        let opened = region_of(region);
+    let opened = bytes.clone().map(|region| {
+        let opened = OpenedRegion::new(region);
         opened.with_context(|| format!("region {}", region.name))
     });
-    let (mut regions, memory): (Vec<_>, Vec<_>) = regions.collect::<anyhow::Result<Vec<_>>>()?.into_iter().unzip();
+    let (mut regions, mut memory, mut gpus) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, opened) in opened.enumerate() {
+        let OpenedRegion { region, devices, gpu } = opened?;
+        gpus.extend(gpu.map(|gpu| (RegionId(index as u16), gpu)));
+        regions.push(region);
+        memory.push(devices);
+    }
     let leased = config.hip.as_ref().filter(|hip| hip.lease != HipLease::Off);
     // Behind the others, whose ids are their places.
     let first = regions.len();
     let devices = leased.iter().flat_map(|hip| &hip.devices).map(|(name, bytes, _)| hip::region(name, *bytes));
     regions.extend(devices);
     let hip = (first..regions.len()).map(|index| RegionId(index as u16)).collect();
-    let gpus = leased_gpus(bytes.clone(), &memory)?;
-    let memory: Vec<_> = memory.into_iter().map(|memory| memory.map(of_devices)).collect();
     let backing = |region: &config::Region| match &region.backing {
         Backing::Path(path) => Some(path.clone()),
         Backing::Ram | Backing::Hugepages | Backing::Gpu(_) | Backing::Functions(_) => None,
@@ -186,80 +190,75 @@ pub(super) fn reconfigure(control: &Control, settings: &config::Control, regions
     });
 }
 
-/// Opens a region; its memory too, where it has any.
-fn region_of(region: &config::Region) -> anyhow::Result<(Region, Option<LeasedMemory>)> {
-    // A number that fits no NUMA node of this kind of machine was refused with the configuration.
-    let numa = region.numa.and_then(|node| u16::try_from(node).ok());
-    let host = |backing: &_| -> anyhow::Result<(Storage, Option<LeasedMemory>)> {
-        let len = region.size.context("memory of the host has a size, and this region has none")?;
-        let memory = LeasedMemory::Host(Arc::new(Pages::new(len, backing, region.numa)?));
-        Ok((memory.storage(), Some(memory)))
-    };
-    let (storage, memory) = match &region.backing {
-        Backing::Ram => host(&berth_pages::Backing::Ordinary)?,
-        Backing::Hugepages => host(&berth_pages::Backing::Huge(HugePage::Size2M))?,
-        Backing::Path(path) => {
-            let len = match region.size {
-                Some(len) => len,
-                None => len_of(path)?,
-            };
-            (Storage::Blocks(Arc::new(BlockEngine::open(path, len)?)), None)
-        }
-        Backing::Gpu(gpu) => match vram(gpu, region.size)? {
-            Some(memory) => (memory.storage(), Some(memory)),
-            None => host(&berth_pages::Backing::Unnamed)?,
-        },
-        Backing::Functions(_) => bail!("has no bytes"),
-    };
-    let kind = match region.kind {
-        Kind::Block => RegionKind::Block,
-        Kind::Vram => RegionKind::Vram,
-        Kind::Memory | Kind::Functions => RegionKind::Memory,
-    };
-    Ok((Region { name: region.name.clone(), kind, numa, storage }, memory))
+/// A region that has bytes.
+struct OpenedRegion {
+    region: Region,
+    /// What one-sided transports register; `None` of blocks.
+    devices: Option<DmaMemory>,
+    /// The GPU whose memory it is.
+    gpu: Option<LeasedGpu>,
 }
 
-/// What one-sided transports register.
-fn of_devices(memory: LeasedMemory) -> DmaMemory {
-    match memory {
-        LeasedMemory::Host(pages) => DmaMemory::Mapped(pages),
-        LeasedMemory::Vram(blocks) => DmaMemory::DmaBufs(blocks),
+impl OpenedRegion {
+    fn new(region: &config::Region) -> anyhow::Result<Self> {
+        let mut gpu = None;
+        let pages = |backing: &_| -> anyhow::Result<_> {
+            let len = region.size.context("memory of the host has a size, and this region has none")?;
+            Ok(Arc::new(Pages::new(len, backing, region.numa)?))
+        };
+        let of_host = |pages: Arc<Pages>| (Storage::Bytes(pages.clone()), Some(DmaMemory::Mapped(pages)));
+        let (storage, devices) = match &region.backing {
+            Backing::Ram => of_host(pages(&berth_pages::Backing::Ordinary)?),
+            Backing::Hugepages => of_host(pages(&berth_pages::Backing::Huge(HugePage::Size2M))?),
+            Backing::Path(path) => {
+                let len = match region.size {
+                    Some(len) => len,
+                    None => len_of(path)?,
+                };
+                (Storage::Blocks(Arc::new(BlockEngine::open(path, len)?)), None)
+            }
+            Backing::Gpu(leased) => {
+                let memory = match vram(leased, region.size)? {
+                    Some(vram) => LeasedMemory::Vram(vram),
+                    None => LeasedMemory::Host(pages(&berth_pages::Backing::Unnamed)?),
+                };
+                let config::LeasedGpu { name, device, limit, .. } = leased.clone();
+                let settings = LeaseSettings { name, worker: gpus::worker()?, device, limit };
+                let opened = LeasedGpu::open(settings, memory.clone());
+                gpu = Some(opened.with_context(|| format!("gpu {}", leased.name))?);
+                match memory {
+                    LeasedMemory::Host(pages) => of_host(pages),
+                    LeasedMemory::Vram(vram) => (Storage::Blocks(vram.clone()), Some(DmaMemory::DmaBufs(vram))),
+                }
+            }
+            Backing::Functions(_) => bail!("has no bytes"),
+        };
+        let kind = match region.kind {
+            Kind::Block => RegionKind::Block,
+            Kind::Vram => RegionKind::Vram,
+            Kind::Memory | Kind::Functions => RegionKind::Memory,
+        };
+        // A number that fits no NUMA node of this kind of machine was refused with the configuration.
+        let numa = region.numa.and_then(|node| u16::try_from(node).ok());
+        Ok(Self { region: Region { name: region.name.clone(), kind, numa, storage }, devices, gpu })
     }
 }
 
 /// Memory of a GPU's own, where leases of it are to lie there.
-fn vram(gpu: &config::LeasedGpu, size: Option<u64>) -> anyhow::Result<Option<LeasedMemory>> {
+fn vram(gpu: &config::LeasedGpu, size: Option<u64>) -> anyhow::Result<Option<Arc<VramBlocks>>> {
     let config::LeasedGpu { name, device, memory, .. } = gpu;
     // The one in software has no other memory than the host's.
     if *memory == Place::Pinned || *device == Choice::Soft {
         return Ok(None);
     }
     match VramBlocks::open(name, &gpus::worker()?, device, size) {
-        Ok(memory) => Ok(Some(LeasedMemory::Vram(Arc::new(memory)))),
+        Ok(vram) => Ok(Some(Arc::new(vram))),
         Err(why) if *memory == Place::Auto => {
             warn!("gpu {name}: leases lie in memory of the host, which it reads: {why}");
             Ok(None)
         }
         Err(why) => Err(why).with_context(|| format!("gpu {name}, memory = \"vram\"")),
     }
-}
-
-/// The GPUs of regions, by the regions' ids.
-fn leased_gpus<'a>(
-    regions: impl Iterator<Item = &'a config::Region>,
-    memory: &[Option<LeasedMemory>],
-) -> anyhow::Result<Vec<(RegionId, LeasedGpu)>> {
-    let of_region = |(index, (region, memory)): (usize, (&config::Region, &Option<LeasedMemory>))| {
-        let (Backing::Gpu(gpu), Some(memory)) = (&region.backing, memory) else { return None };
-        let open = || {
-            let config::LeasedGpu { name, device, limit, .. } = gpu.clone();
-            let settings = LeaseSettings { name, worker: gpus::worker()?, device, limit };
-            let leased = LeasedGpu::open(settings, memory.clone());
-            Ok((RegionId(index as u16), leased.with_context(|| format!("gpu {}", gpu.name))?))
-        };
-        Some(open())
-    };
-    regions.zip(memory).enumerate().filter_map(of_region).collect()
 }
 
 /// GPUs that serve rings, or sessions of HIP Remote without leases.

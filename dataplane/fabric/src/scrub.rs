@@ -1,13 +1,8 @@
 //! Zeroes the bytes of GPU leases that are over.
 
-use std::{
-    sync::{Arc, mpsc},
-    thread::sleep,
-    time::Duration,
-};
+use std::{thread::sleep, time::Duration};
 
-use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks, Span, Storage};
-use berth_memory::Part;
+use berth_lease::{BlockOp, Blocks, Span, Storage, wait};
 
 /// Bytes zeroed by one operation of an engine: others wait for one of these at most.
 const PIECE: u64 = 64 << 20;
@@ -39,34 +34,24 @@ pub(crate) fn zero(storage: &Storage, span: Span, patience: u32) -> bool {
 
 fn zero_piece(blocks: &dyn Blocks, at: u64, len: u64, patience: u32) -> bool {
     for _ in 0..patience {
-        let (sender, ended) = mpsc::channel();
-        let done = Arc::new(Waiting(sender));
-        blocks.submit(BlockRequest { op: BlockOp::Zero(len), at, pieces: Vec::new(), tag: 0, done });
-        match ended.recv_timeout(SILENCE) {
-            Ok(Ok(())) => return true,
-            Err(mpsc::RecvTimeoutError::Timeout) => return false,
-            // Where nothing is received, the engine has dropped the request.
-            Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => sleep(RETRY),
+        match wait(blocks, BlockOp::Zero(len), at, Vec::new(), SILENCE) {
+            Some(Ok(())) => return true,
+            Some(Err(_)) => sleep(RETRY),
+            None => return false,
         }
     }
     false
 }
 
-/// Waits for one operation.
-struct Waiting(mpsc::Sender<Result<(), BlockError>>);
-
-impl BlockDone for Waiting {
-    fn done(&self, _: u64, _: Vec<Part>, result: Result<(), BlockError>) {
-        // Nobody waits for an operation that was given up.
-        let _ = self.0.send(result);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{collections::VecDeque, sync::Mutex, thread};
+    use std::{
+        collections::VecDeque,
+        sync::{Arc, Mutex},
+        thread,
+    };
 
-    use berth_lease::RegionId;
+    use berth_lease::{BlockError, BlockRequest, RegionId};
 
     use super::*;
 

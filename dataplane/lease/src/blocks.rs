@@ -1,6 +1,13 @@
 //! Block requests, and the trait of the engines that carry them out.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    time::Duration,
+};
 
 use berth_memory::{Memory, Part};
 
@@ -92,30 +99,35 @@ impl BlockRequest {
         })
     }
 
+    /// Visits `len` bytes of the data from offset `at` on, piece by piece: the piece, where in it they lie, how many came
+    /// before, and how many these are.
+    ///
+    /// # Panics
+    /// If the data ends before.
+    pub fn each_piece(&self, at: usize, len: usize, mut visit: impl FnMut(&Part, usize, usize, usize)) {
+        let mut done = 0;
+        while done < len {
+            let (piece, here) = self.piece(at + done).expect("pieces for all of the data");
+            let some = (piece.size() - here).min(len - done);
+            visit(piece, here, done, some);
+            done += some;
+        }
+    }
+
     /// Copies data from offset `at` on, until `into` is full.
     ///
     /// # Panics
     /// If the data ends before.
-    pub fn read_at(&self, mut at: usize, mut into: &mut [u8]) {
-        while !into.is_empty() {
-            let (piece, here) = self.piece(at).expect("data for all that is read");
-            let (front, rest) = into.split_at_mut((piece.size() - here).min(into.len()));
-            piece.read_at(here, front);
-            (at, into) = (at + front.len(), rest);
-        }
+    pub fn read_at(&self, at: usize, into: &mut [u8]) {
+        self.each_piece(at, into.len(), |piece, here, done, len| piece.read_at(here, &mut into[done..done + len]));
     }
 
     /// Copies `from` into the data from offset `at` on.
     ///
     /// # Panics
     /// If the data ends before.
-    pub fn write_at(&self, mut at: usize, mut from: &[u8]) {
-        while !from.is_empty() {
-            let (piece, here) = self.piece(at).expect("room for all that is written");
-            let (front, rest) = from.split_at((piece.size() - here).min(from.len()));
-            piece.write_at(here, front);
-            (at, from) = (at + front.len(), rest);
-        }
+    pub fn write_at(&self, at: usize, from: &[u8]) {
+        self.each_piece(at, from.len(), |piece, here, done, len| piece.write_at(here, &from[done..done + len]));
     }
 }
 
@@ -162,4 +174,36 @@ pub enum BlockError {
     /// The device or file failed, with this errno.
     #[error("block I/O failed with errno {0}")]
     Io(i32),
+}
+
+/// Has an engine do something, and waits for it on a thread that may block: an engine that drops the request fails with ECANCELED.
+/// `None` if it does not answer for so long; it may still do it.
+pub fn wait(
+    blocks: &(impl Blocks + ?Sized),
+    op: BlockOp,
+    at: u64,
+    pieces: Vec<Part>,
+    most: Duration,
+) -> Option<Result<(), BlockError>> {
+    let (ended, result) = mpsc::sync_channel(1);
+    blocks.submit(BlockRequest { op, at, pieces, tag: 0, done: Arc::new(Waiting(ended)) });
+    match result.recv_timeout(most) {
+        Ok(result) => Some(result),
+        Err(RecvTimeoutError::Disconnected) => Some(Err(BlockError::Io(ECANCELED))),
+        Err(RecvTimeoutError::Timeout) => None,
+    }
+}
+
+const ECANCELED: i32 = 125;
+
+/// Somebody waits for the request.
+struct Waiting(mpsc::SyncSender<Result<(), BlockError>>);
+
+impl BlockDone for Waiting {
+    fn done(&self, _: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
+        // Before it is told: whoever waits has them alone then.
+        drop(pieces);
+        // Nobody waits for one that was given up.
+        let _ = self.0.send(result);
+    }
 }

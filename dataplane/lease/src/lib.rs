@@ -28,7 +28,7 @@ mod table;
 pub use access::{Access, Op, Refusal, Span, check};
 pub use arena::{Arena, Extent};
 pub use block_counts::{BLOCK_COUNTERS, BlockCounts};
-pub use blocks::{BlockDone, BlockError, BlockInfo, BlockOp, BlockRequest, Blocks};
+pub use blocks::{BlockDone, BlockError, BlockInfo, BlockOp, BlockRequest, Blocks, wait};
 pub use entry::{Entry, State};
 pub use id::{Generation, LeaseId, LeaseKey, RegionId, Rights};
 pub use leases::{

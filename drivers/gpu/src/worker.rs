@@ -65,6 +65,11 @@ pub(crate) fn inherited(fd: RawFd) -> io::Result<File> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
+/// Takes over several, in order.
+pub(crate) fn all_inherited(fds: &[RawFd]) -> io::Result<Vec<OwnedFd>> {
+    fds.iter().map(|fd| inherited(*fd).map(OwnedFd::from)).collect()
+}
+
 /// The rings of these files.
 fn mapped(rings: &[RingFd]) -> io::Result<Vec<ServedRing>> {
     let mapped = |ring: &RingFd| {

@@ -6,17 +6,13 @@ use std::{
     os::unix::fs::FileExt as _,
     path::Path,
     process::Command,
-    sync::{
-        Arc,
-        mpsc::{SyncSender, sync_channel},
-    },
     time::{Duration, Instant},
 };
 
 use berth_client::{Alloc, Data, Via};
 use berth_gpu::VramBlocks;
-use berth_lease::{BlockDone, BlockError, BlockOp, BlockRequest, Blocks as _};
-use berth_memory::{Heap, Part};
+use berth_lease::{BlockError, BlockOp, Blocks as _, wait};
+use berth_memory::Heap;
 use berth_pages::DmaBufs as _;
 use berth_wire::fabric::Status;
 
@@ -128,15 +124,6 @@ async fn memory_that_processes_cannot_share_is_told() {
     }
 }
 
-/// Says how something ended.
-struct Told(SyncSender<Result<(), BlockError>>);
-
-impl BlockDone for Told {
-    fn done(&self, _: u64, _: Vec<Part>, result: Result<(), BlockError>) {
-        self.0.send(result).unwrap();
-    }
-}
-
 /// In a process of its own, whose environment has the driver in software.
 #[test]
 fn dma_bufs_have_what_is_written_to_the_memory() {
@@ -154,11 +141,9 @@ fn dma_bufs_have_what_is_written_to_the_memory() {
     let worker = Path::new(env!("CARGO_BIN_EXE_berth-gpu-worker"));
     let vram = VramBlocks::open("gpu1", worker, &"auto".parse().unwrap(), Some(8 << 20)).unwrap();
     assert_eq!((vram.len(), vram.info().granule, vram.info().volatile), (8 << 20, 2 << 20, true));
-    let (told, ended) = sync_channel(1);
-    let (at, done) = ((4 << 20) + 1000, Arc::new(Told(told)));
-    let pieces = vec![Heap::from(&b"here"[..]).into()];
-    vram.submit(BlockRequest { op: BlockOp::Write, at, pieces, tag: 0, done: done.clone() });
-    ended.recv().unwrap().unwrap();
+    let done = |op, at, pieces| wait(&vram, op, at, pieces, Duration::from_secs(20)).unwrap();
+    let at = (4 << 20) + 1000;
+    done(BlockOp::Write, at, vec![Heap::from(&b"here"[..]).into()]).unwrap();
     match vram.export(at, 4) {
         Ok((dma_buf, first)) => {
             let mut found = [0; 4];
@@ -177,7 +162,6 @@ fn dma_bufs_have_what_is_written_to_the_memory() {
         (BlockOp::Discard(4096), 0, BlockError::Io(95)),
     ] {
         let pieces = if op == BlockOp::Read { vec![Heap::new(4).into()] } else { Vec::new() };
-        vram.submit(BlockRequest { op, at, pieces, tag: 0, done: done.clone() });
-        assert_eq!(ended.recv().unwrap(), Err(error), "{op:?}");
+        assert_eq!(done(op, at, pieces), Err(error), "{op:?}");
     }
 }

@@ -67,7 +67,7 @@ const PARAMS: [usize; 2] = [1, 2];
 const TOO_LARGE: i32 = 701;
 
 /// Registered memory begins and ends at multiples of this many bytes.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// The variable that has the driver load all of a program with the module, not at a kernel's first launch.
 pub(crate) const EAGER: (&str, &str) = ("CUDA_MODULE_LOADING", "EAGER");

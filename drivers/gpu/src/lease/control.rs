@@ -1,5 +1,7 @@
 //! What `berth` and the worker of a lease say to each other: a JSON object a line, over the worker's standard input.
 
+use std::os::fd::RawFd;
+
 use berth_wire::fabric::GpuStatus;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,16 @@ pub(super) enum Inherited {
     File { fd: i32, at: u64 },
     /// Chunks of the GPU's own, which no other lease has.
     Chunks(ChunkFds),
+}
+
+impl Inherited {
+    /// The descriptors of it.
+    pub(super) fn files(&self) -> Vec<RawFd> {
+        match self {
+            Self::File { fd, .. } => vec![*fd],
+            Self::Chunks(chunks) => chunks.fds.clone(),
+        }
+    }
 }
 
 /// A kernel to run: its number, PTX text, name, blocks, threads of a block, and arguments.

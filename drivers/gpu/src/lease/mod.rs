@@ -6,7 +6,7 @@ pub(crate) mod process;
 
 use std::{
     ops::Range,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::AsRawFd,
     path::PathBuf,
     process::Command,
     sync::{
@@ -17,7 +17,7 @@ use std::{
 };
 
 use berth_fabric::{GpuDone, GpuExecutor, GpuWorker, Kernel, Ran, gpu_code as code};
-use berth_lease::{Blocks as _, Storage};
+use berth_lease::Blocks as _;
 use berth_memory::Memory as _;
 use berth_pages::Pages;
 use berth_process::supervise::{End, Supervised, Ward};
@@ -29,6 +29,7 @@ use crate::{
     child,
     choice::Choice,
     control::line,
+    cuda::PAGE,
     gpu::{GpuCounts, GpuError, open_files},
     once::cards,
     session::SessionCounts,
@@ -38,9 +39,6 @@ use crate::{
 
 /// Where kernels see the first byte of a GPU's memory: apart from rings, and from what NVIDIA's driver takes for itself (1 << 40).
 pub(crate) const BASE: u64 = 0x3800 << 32;
-
-/// NVIDIA's driver registers memory of the host in units of so many bytes.
-const PAGE: u64 = 4096;
 
 /// How long a worker may take to be there.
 const START: Duration = Duration::from_secs(10);
@@ -85,16 +83,6 @@ pub enum LeasedMemory {
     Host(Arc<Pages>),
     /// In the GPU's own.
     Vram(Arc<VramBlocks>),
-}
-
-impl LeasedMemory {
-    /// What the lease plane has of it.
-    pub fn storage(&self) -> Storage {
-        match self {
-            Self::Host(pages) => Storage::Bytes(pages.clone()),
-            Self::Vram(blocks) => Storage::Blocks(blocks.clone()),
-        }
-    }
 }
 
 impl LeasedGpu {
@@ -292,7 +280,7 @@ impl Shared {
         self.reach.start.is_multiple_of(match &self.gpu.memory {
             LeasedMemory::Vram(blocks) => blocks.info().granule,
             LeasedMemory::Host(_) if self.gpu.settings.device == Choice::Soft => 1,
-            LeasedMemory::Host(_) => PAGE,
+            LeasedMemory::Host(_) => PAGE as u64,
         })
     }
 
@@ -341,18 +329,12 @@ impl Shared {
 struct Worker(Arc<Shared>);
 
 impl Worker {
-    /// The files that it inherits, and what it is told of them.
-    fn inherits(&self) -> (Vec<RawFd>, Inherited) {
+    /// What it has of the GPU's memory.
+    fn memory(&self) -> Inherited {
         let Shared { gpu, base, reach, .. } = &*self.0;
         match &gpu.memory {
-            LeasedMemory::Host(pages) => {
-                let fd = pages.file().map_or(-1, AsRawFd::as_raw_fd);
-                (vec![fd], Inherited::File { fd, at: *base })
-            }
-            LeasedMemory::Vram(blocks) => {
-                let (files, told) = blocks.told(base + reach.start, reach.end - reach.start);
-                (files, Inherited::Chunks(told))
-            }
+            LeasedMemory::Host(pages) => Inherited::File { fd: pages.file().map_or(-1, AsRawFd::as_raw_fd), at: *base },
+            LeasedMemory::Vram(blocks) => Inherited::Chunks(blocks.told(base + reach.start, reach.end - reach.start)),
         }
     }
 }
@@ -360,7 +342,7 @@ impl Worker {
 impl Ward for Worker {
     fn command(&mut self) -> Command {
         let settings = &self.0.gpu.settings;
-        let mut command = child::worker(&settings.worker, &settings.device, self.inherits().0);
+        let mut command = child::worker(&settings.worker, &settings.device, self.memory().files());
         // What one holder's texts became is no other's to find.
         command.arg("lease").env_remove(CACHE).env("CUDA_CACHE_DISABLE", "1");
         command
@@ -370,7 +352,7 @@ impl Ward for Worker {
         let Shared { gpu, base, reach, now } = &*self.0;
         let open = Open {
             device: gpu.settings.device.clone(),
-            memory: self.inherits().1,
+            memory: self.memory(),
             len: reach.end,
             first: reach.start,
             address: BASE + base,

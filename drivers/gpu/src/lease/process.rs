@@ -24,7 +24,7 @@ use crate::{
     device::{Device, DeviceError, Launch, ProgramId},
     vram::ChunkFds,
     walls::shut_in,
-    worker::inherited,
+    worker::{all_inherited, inherited},
 };
 
 /// How often it says that it lives, and looks at the time.
@@ -206,10 +206,7 @@ impl Taken {
     fn over(open: &Open) -> io::Result<Self> {
         match &open.memory {
             Inherited::File { fd, at } => map(&inherited(*fd)?, *at, open).map(Self::Host),
-            Inherited::Chunks(told) => {
-                let chunks = told.fds.iter().map(|fd| inherited(*fd).map(OwnedFd::from));
-                Ok(Self::Chunks(chunks.collect::<io::Result<_>>()?, told.clone()))
-            }
+            Inherited::Chunks(told) => Ok(Self::Chunks(all_inherited(&told.fds)?, told.clone())),
         }
     }
 

@@ -33,7 +33,7 @@ use crate::{
     hip::Hip,
     vram::ChunkFds,
     walls::shut_in,
-    worker::inherited,
+    worker::{all_inherited, inherited},
 };
 
 /// How often it says that it lives, and looks at the time: as often as a kernel's time limit needs, within these bounds.
@@ -48,8 +48,7 @@ pub(crate) fn serve(control: UnixStream) -> io::Result<bool> {
     input.read_until(b'\n', &mut read)?;
     let Told::Open(open) = serde_json::from_slice(&read)? else { return Err(ErrorKind::InvalidData.into()) };
     let staging = Arc::new(map(&open)?);
-    let chunks = open.chunks.iter().flat_map(|chunks| &chunks.fds);
-    let chunks = chunks.map(|fd| inherited(*fd).map(OwnedFd::from)).collect::<io::Result<Vec<_>>>()?;
+    let chunks = open.chunks.as_ref().map_or(Ok(Vec::new()), |chunks| all_inherited(&chunks.fds))?;
     let keep: Vec<_> = chunks.iter().map(|chunk| chunk.as_fd()).collect();
     let Walls { landlock, .. } = shut_in(&open.device, open.staging as u64, &keep)?;
     said.say(&Report::Hello { landlock })?;

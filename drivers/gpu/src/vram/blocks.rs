@@ -6,17 +6,14 @@ mod engine;
 use std::{
     collections::VecDeque,
     fmt, io,
-    os::fd::{OwnedFd, RawFd},
+    os::fd::OwnedFd,
     path::Path,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{SyncSender, sync_channel},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle, Thread},
     time::{Duration, Instant},
 };
 
-use berth_lease::{BlockCounts, BlockDone, BlockError, BlockInfo, BlockOp, BlockRequest, Blocks};
+use berth_lease::{BlockCounts, BlockError, BlockInfo, BlockOp, BlockRequest, Blocks, wait};
 use berth_memory::{Heap, Memory as _, Part};
 use berth_pages::DmaBufs;
 
@@ -34,6 +31,9 @@ const QUEUE: usize = 1024;
 
 /// How long a copy may take, on a GPU that other processes use, too.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// How long an engine that lives takes to answer at most: longer than a process that is stopped is waited for, and started again.
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// How long a read that somebody waits for is tried again, and how long it rests before.
 const READ: Duration = Duration::from_secs(5);
@@ -117,10 +117,9 @@ impl VramBlocks {
         &self.settings.counts
     }
 
-    /// The files that a worker inherits which is to map these bytes, and what it is told of them.
-    pub(crate) fn told(&self, at: u64, len: u64) -> (Vec<RawFd>, ChunkFds) {
-        let told = self.chunks.told(at, len);
-        (told.fds.clone(), told)
+    /// What a worker is told which is to map these bytes.
+    pub(crate) fn told(&self, at: u64, len: u64) -> ChunkFds {
+        self.chunks.told(at, len)
     }
 
     /// Reads bytes, and waits for that: also for room in the queue, and for another process where the one that copied has
@@ -140,19 +139,7 @@ impl VramBlocks {
     }
 
     fn wait(&self, op: BlockOp, at: u64, pieces: Vec<Part>) -> Result<(), BlockError> {
-        let (ended, result) = sync_channel(1);
-        self.submit(BlockRequest { op, at, pieces, tag: 0, done: Arc::new(Waiting(ended)) });
-        result.recv().unwrap_or(Err(BlockError::Io(libc::ECANCELED)))
-    }
-}
-
-/// Somebody waits for it.
-struct Waiting(SyncSender<Result<(), BlockError>>);
-
-impl BlockDone for Waiting {
-    fn done(&self, _: u64, pieces: Vec<Part>, result: Result<(), BlockError>) {
-        drop(pieces);
-        let _ = self.0.send(result);
+        wait(self, op, at, pieces, SILENCE).unwrap_or(Err(BlockError::Io(libc::ETIMEDOUT)))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, What, ask, ended};
+use super::{What, ask, ended};
 use crate::{choice::Choice, gpu::GpuError};
 
 /// Most chunks: each is a descriptor of `berth` and of the process that copies.
@@ -59,8 +59,7 @@ impl Chunks {
     /// Has the worker at this path allocate memory of the device, less a part of a chunk, which kernels are to see at this
     /// address: so many bytes, or seven eighths of what is free. Each chunk begins with its [`mark`]; other bytes are anything.
     pub(crate) fn allocate(worker: &Path, device: &Choice, bytes: Option<u64>, at: u64) -> Result<Self, GpuError> {
-        let asked = Asked { device: device.clone(), bytes: 0, at, what: What::Chunks(bytes) };
-        let (each, handles) = ask(worker, &asked)?;
+        let (each, handles) = ask(worker, device, What::Chunks { bytes, at })?;
         Ok(Self { handles, bytes: each as u64, at })
     }
 
@@ -74,7 +73,7 @@ impl Chunks {
     ) -> Result<(OwnedFd, u64), GpuError> {
         let within = at % self.bytes;
         let what = What::DmaBuf(self.told(at - within, len + within));
-        let (_, made) = ask(worker, &Asked { device: device.clone(), bytes: 0, at: self.at, what })?;
+        let (_, made) = ask(worker, device, what)?;
         let made = made.into_iter().next().ok_or_else(|| ended(worker, "sent no dma-buf"))?;
         Ok((made, within))
     }

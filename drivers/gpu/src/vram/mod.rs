@@ -37,26 +37,23 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// What the first worker writes to the begin and the end of the memory, and what the second one finds there.
 const MARKS: [[u8; 16]; 2] = [*b"seen by the CPU?", *b"seen by the GPU?"];
 
-/// What a worker is to allocate, or to import.
+/// What a worker is to do, on which device.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     device: Choice,
-    /// Bytes of it.
-    bytes: usize,
-    /// Where kernels are to see the first one.
-    at: u64,
     what: What,
 }
 
+/// Kernels are to see the first byte at `at`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum What {
-    /// To allocate it, and send its handle and a dma-buf.
-    Allocate,
+    /// To allocate so many bytes, and send their handle and a dma-buf.
+    Allocate { bytes: usize, at: u64 },
     /// To import what another one has allocated by the handle that it inherited, find what this process wrote, and zero all.
-    Look(RawFd),
+    Look { handle: RawFd, bytes: usize, at: u64 },
     /// To allocate so many bytes in chunks, or most of what is free, and send their handles.
-    Chunks(Option<u64>),
+    Chunks { bytes: Option<u64>, at: u64 },
     /// To import chunks, and send a dma-buf of all.
     DmaBuf(ChunkFds),
 }
@@ -65,14 +62,14 @@ impl What {
     /// The files that the worker inherits for it.
     fn inherited(&self) -> Vec<RawFd> {
         match self {
-            Self::Look(handle) => vec![*handle],
+            Self::Look { handle, .. } => vec![*handle],
             Self::DmaBuf(chunks) => chunks.fds.clone(),
-            Self::Allocate | Self::Chunks(_) => Vec::new(),
+            Self::Allocate { .. } | Self::Chunks { .. } => Vec::new(),
         }
     }
 }
 
-/// What it answers, behind the descriptors that it sends: bytes that there are, or of each chunk, and how many descriptors it sent.
+/// What it answers, behind the descriptors that it sends: bytes that it allocated, or of each chunk, and how many descriptors it sent.
 type Answer = Result<(usize, usize), Refusal>;
 
 /// Why it did not do it.
@@ -126,8 +123,7 @@ impl Vram {
     /// [`GpuError::Refused`]: there is no such device, its driver exports no memory or has another use for the address, or a
     /// CPU cannot map it.
     pub fn allocate(worker: &Path, device: &Choice, bytes: usize, at: usize) -> Result<Self, GpuError> {
-        let asked = |bytes, what| Asked { device: device.clone(), bytes, at: at as u64, what };
-        let (size, mut files) = ask(worker, &asked(bytes, What::Allocate))?;
+        let (size, mut files) = ask(worker, device, What::Allocate { bytes, at: at as u64 })?;
         let (Some(dma_buf), Some(handle)) = (files.pop(), files.pop()) else {
             return Err(ended(worker, "sent no memory"));
         };
@@ -141,7 +137,7 @@ impl Vram {
             vram.write_at(at, &MARKS[1]);
         }
         flush_stores();
-        ask(worker, &asked(size, What::Look(vram.handle.as_raw_fd())))?;
+        ask(worker, device, What::Look { handle: vram.handle.as_raw_fd(), bytes: size, at: at as u64 })?;
         let is_zero = ends.iter().all(|at| vram.holds(*at, &[0; MARKS[0].len()]));
         if is_zero { Ok(vram) } else { Err(refused("memory that the GPU has zeroed is not zero to a CPU")) }
     }
@@ -159,14 +155,15 @@ impl Vram {
 }
 
 /// Asks a new worker. It has ended, and all that it had mapped is unmapped, when this returns.
-fn ask(worker: &Path, asked: &Asked) -> Result<(usize, Vec<OwnedFd>), GpuError> {
+fn ask(worker: &Path, device: &Choice, what: What) -> Result<(usize, Vec<OwnedFd>), GpuError> {
     let (mut ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(ANSWER))?;
     let mut child = {
-        let mut command = child::worker(worker, &asked.device, asked.what.inherited());
+        let mut command = child::worker(worker, device, what.inherited());
         command.arg("vram").stdin(OwnedFd::from(theirs)).spawn()?
     };
-    let answered = ours.write_all(&line(asked)).and_then(|()| received(&ours));
+    let asked = line(&Asked { device: device.clone(), what });
+    let answered = ours.write_all(&asked).and_then(|()| received(&ours));
     // One that has answered ends by itself.
     let _ = child.kill();
     child.wait()?;

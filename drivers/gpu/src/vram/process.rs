@@ -12,7 +12,7 @@ use std::{
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::{
-    Answer, Asked, ChunkFds, MARKS, Refusal, SENT_MAX, What,
+    Answer, Asked, MARKS, Refusal, SENT_MAX, What,
     chunks::{divided, mark},
 };
 use crate::{
@@ -21,24 +21,30 @@ use crate::{
     device::DeviceError,
     session::SessionDevice as _,
     walls::shut_in,
-    worker::inherited,
+    worker::all_inherited,
 };
 
 /// Does what it is asked for.
 pub(crate) fn give(control: &UnixStream) -> io::Result<bool> {
     let mut said = Vec::new();
     BufReader::new(control).read_until(b'\n', &mut said)?;
-    let asked: Asked = serde_json::from_slice(&said)?;
-    let imported = asked.what.inherited().into_iter().map(|fd| inherited(fd).map(OwnedFd::from));
-    let imported = imported.collect::<io::Result<Vec<_>>>()?;
+    let Asked { device, what } = serde_json::from_slice(&said)?;
+    let imported = all_inherited(&what.inherited())?;
     let keep: Vec<_> = imported.iter().map(|handle| handle.as_fd()).collect();
-    shut_in(&asked.device, 0, &keep)?;
-    let made = match &asked.what {
-        What::Allocate => marked(&asked).map(|made| (made.bytes, vec![made.handle, made.dma_buf])),
-        What::Look(_) => seen(&asked, &imported).map(|()| (asked.bytes, Vec::new())),
-        What::Chunks(bytes) => chunks(&asked, *bytes),
-        What::DmaBuf(chunks) => dma_buf(&asked, chunks, &imported).map(|made| (asked.bytes, vec![made])),
-    };
+    shut_in(&device, 0, &keep)?;
+    let made = Cuda::open(&device).and_then(|mut gpu| match &what {
+        What::Allocate { bytes, at } => {
+            let made = marked(&mut gpu, *bytes, *at)?;
+            Ok((made.bytes, vec![made.handle, made.dma_buf]))
+        }
+        What::Look { bytes, at, .. } => seen(&mut gpu, &imported, *bytes, *at).map(|()| (*bytes, Vec::new())),
+        What::Chunks { bytes, at } => chunks(&mut gpu, *bytes, *at),
+        What::DmaBuf(chunks) => {
+            gpu.import(&imported, chunks.bytes, chunks.at)?;
+            let made = gpu.dma_buf(imported.len() * chunks.bytes, chunks.at)?;
+            Ok((chunks.bytes, vec![made]))
+        }
+    });
     if let Ok((_, files)) = &made {
         for some in files.chunks(SENT_MAX) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
@@ -58,32 +64,23 @@ pub(crate) fn give(control: &UnixStream) -> io::Result<bool> {
 }
 
 /// Allocates chunks, and marks each.
-fn chunks(asked: &Asked, bytes: Option<u64>) -> Result<(usize, Vec<OwnedFd>), DeviceError> {
-    let mut gpu = Cuda::open(&asked.device)?;
+fn chunks(gpu: &mut Cuda, bytes: Option<u64>, at: u64) -> Result<(usize, Vec<OwnedFd>), DeviceError> {
     // Each process that maps them takes some memory for itself.
     let bytes = bytes.map_or_else(|| gpu.free().map(|free| free - free / 8), Ok)?;
     let (count, each) = divided(bytes).map_err(DeviceError::other)?;
-    let handles = gpu.export_chunks(count, each as usize, asked.at)?;
+    let handles = gpu.export_chunks(count, each as usize, at)?;
     for nth in 0..count {
-        gpu.write(asked.at + nth as u64 * each, &mark(nth))?;
+        gpu.write(at + nth as u64 * each, &mark(nth))?;
     }
     Ok((each as usize, handles))
 }
 
-/// A dma-buf of chunks.
-fn dma_buf(asked: &Asked, chunks: &ChunkFds, imported: &[OwnedFd]) -> Result<OwnedFd, DeviceError> {
-    let mut gpu = Cuda::open(&asked.device)?;
-    gpu.import(imported, chunks.bytes, chunks.at)?;
-    gpu.dma_buf(imported.len() * chunks.bytes, chunks.at)
-}
-
 /// Allocates memory, and marks its ends.
-fn marked(asked: &Asked) -> Result<Exported, DeviceError> {
-    let mut gpu = Cuda::open(&asked.device)?;
-    let exported = gpu.export(asked.bytes, asked.at)?;
-    gpu.fill(asked.at, exported.bytes as u64, 0)?;
-    for at in ends(asked.at, exported.bytes) {
-        gpu.write(at, &MARKS[0])?;
+fn marked(gpu: &mut Cuda, bytes: usize, at: u64) -> Result<Exported, DeviceError> {
+    let exported = gpu.export(bytes, at)?;
+    gpu.fill(at, exported.bytes as u64, 0)?;
+    for end in ends(at, exported.bytes) {
+        gpu.write(end, &MARKS[0])?;
     }
     Ok(exported)
 }
@@ -93,17 +90,16 @@ fn ends(at: u64, bytes: usize) -> [u64; 2] {
 }
 
 /// That memory of a process that has ended holds what `berth` wrote; then all is zero.
-fn seen(asked: &Asked, handle: &[OwnedFd]) -> Result<(), DeviceError> {
-    let mut gpu = Cuda::open(&asked.device)?;
-    gpu.import(handle, asked.bytes, asked.at)?;
-    for at in ends(asked.at, asked.bytes) {
+fn seen(gpu: &mut Cuda, handle: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError> {
+    gpu.import(handle, bytes, at)?;
+    for end in ends(at, bytes) {
         let mut found = [0; MARKS[1].len()];
-        gpu.read(at, &mut found)?;
+        gpu.read(end, &mut found)?;
         if found != MARKS[1] {
             return Err(DeviceError::other(
                 "what a CPU writes to the mapped dma-buf does not reach the GPU's next process",
             ));
         }
     }
-    gpu.fill(asked.at, asked.bytes as u64, 0)
+    gpu.fill(at, bytes as u64, 0)
 }

@@ -10,7 +10,6 @@ use std::{
 };
 
 use berth_lease::{BlockError, BlockOp, BlockRequest};
-use berth_memory::Part;
 
 use super::Shared;
 use crate::session::{Command, SLOT, SLOTS, SessionGpu, Standing};
@@ -129,7 +128,7 @@ impl Engine {
                         Command::Read { at, to: place, len }
                     } else {
                         let staging = self.gpu.staging();
-                        by_piece(&under_way.request, told, len, |piece, here, done, len| {
+                        under_way.request.each_piece(told, len, |piece, here, done, len| {
                             piece.copy_to(here, staging, place + done, len);
                         });
                         Command::Write { at, from: place, len }
@@ -184,7 +183,7 @@ impl Engine {
         if let Some((slot, at, len)) = staged {
             if is_done && under_way.request.op == BlockOp::Read {
                 let (staging, place) = (self.gpu.staging(), slot * SLOT);
-                by_piece(&under_way.request, at, len, |piece, here, done, len| {
+                under_way.request.each_piece(at, len, |piece, here, done, len| {
                     piece.copy_from(here, staging, place + done, len);
                 });
             }
@@ -203,7 +202,6 @@ impl Engine {
     /// The process has ended, or is about to: all that it was told has failed. It leaves the staging area alone when the next
     /// one is there.
     fn fail(&mut self, error: BlockError) {
-        self.idle_since.get_or_insert_with(Instant::now);
         self.cut = None;
         self.parts.clear();
         self.free = (0..SLOTS).collect();
@@ -224,17 +222,5 @@ impl Engine {
         for request in waiting {
             self.shared.end(request, Err(error));
         }
-    }
-}
-
-/// Visits `len` bytes of a request's data from offset `at` on: each piece, where they lie in it, how many came before, and how
-/// many these are.
-fn by_piece(request: &BlockRequest, at: usize, len: usize, mut visit: impl FnMut(&Part, usize, usize, usize)) {
-    let mut done = 0;
-    while done < len {
-        let (piece, here) = request.piece(at + done).expect("pieces for all of its bytes");
-        let some = (piece.size() - here).min(len - done);
-        visit(piece, here, done, some);
-        done += some;
     }
 }
