@@ -69,7 +69,7 @@ static POLICY: Section = Section::new(
         key("max_leases", Kind::Integer(0, 1 << 24), "its leases: in grace and, for 300 s, revoked ones too")
             .otherwise("all of the node's")
             .example("1000"),
-        key("max_bytes", Kind::Size, "its bytes, each lease in whole pages of 4 KiB")
+        key("max_bytes", Kind::Size, "its bytes, each lease in whole pages of 4 KiB, or chunks of a GPU's own memory")
             .otherwise("all of the node's")
             .example("\"16 MiB\""),
         key("max_handles", Kind::Integer(0, 1 << 24), "handles of its leases").otherwise("4096").example("100"),

@@ -28,7 +28,7 @@ impl<H: Host> Node<H> {
         let (key, kind) = (LeaseKey(wanted.lease_id), wanted.target_runtime_kind.code());
         let is_vram = self.leases.by_key(key).is_some_and(|lease| self.is_vram(&lease));
         if is_vram && wanted.target_runtime_kind == TargetRuntime::Accelerator {
-            // It would need a dma-buf, which no GPU that is built exports.
+            // It would be a dma-buf: the number of a descriptor, which means nothing to a peer.
             return Err(Status::UnsupportedOp);
         }
         let (holder, target, rights) = (ask.request.presenter, wanted.target_identity, wanted.rights.bits());
