@@ -94,7 +94,7 @@ impl Transport for Udp {
         let verdict = handle(&mut frame);
         let answer = frame.len();
         let answer = match verdict {
-            Verdict::Drop => Answer::None,
+            Verdict::Drop | Verdict::Keep => Answer::None,
             Verdict::Reply if answer > datagram.capacity => Answer::TooLong,
             Verdict::Reply => Answer::Sealed(host.reply(buf, datagram, answer, offload)),
         };

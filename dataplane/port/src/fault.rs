@@ -229,7 +229,7 @@ impl Side {
     }
 
     /// Frees the buffer of a held frame that has gone on or was refused.
-    fn release(&mut self, held: Held) {
+    fn let_go(&mut self, held: Held) {
         self.counts.reordered += u64::from(self.overtook(&held));
         self.counts.released += 1;
         self.passed = self.passed.max(held.number);
@@ -267,7 +267,7 @@ impl<P: Port, C: Clock> Fault<P, C> {
                     self.forward(&held.buf[..len], peer, now);
                 }
             }
-            self.rx.release(held);
+            self.rx.let_go(held);
         }
         BURST
     }
@@ -303,8 +303,9 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
                 return Verdict::Drop;
             }
             handled += 1;
-            if handle(frame) == Verdict::Drop {
-                return Verdict::Drop;
+            let verdict = handle(frame);
+            if verdict != Verdict::Reply {
+                return verdict;
             }
             let (len, fate) = (frame.len(), tx.draw());
             let sent = tx.strike(fate, &mut frame.buf_mut()[..len], len, peer, now);
@@ -315,6 +316,10 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
 
     fn post<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: Peer, fill: F) -> Result<(), PostError> {
         self.reply(peer.into(), fill)
+    }
+
+    fn release(&mut self, number: u32) {
+        self.inner.release(number);
     }
 
     fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, peer: ReplyTo, fill: F) -> Result<(), PostError> {
@@ -349,7 +354,7 @@ impl<P: Port, C: Clock> Port for Fault<P, C> {
                 }
                 Err(PostError::Unreachable) => self.tx_refused += 1,
             }
-            self.tx.release(held);
+            self.tx.let_go(held);
         }
         self.inner.tx();
     }

@@ -11,7 +11,20 @@ pub struct Frame<'a> {
     len: usize,
     wire_len: usize,
     from: ReplyTo,
+    place: Option<Place>,
     send_now: bool,
+}
+
+/// Where a frame lies in memory that its port shares with another reader, such as a GPU, and that the port can leave as it is:
+/// [`Verdict::Keep`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Offset in bytes of the data in that memory.
+    pub at: usize,
+    /// The name by which [`Port::release`] gives the frame back.
+    ///
+    /// [`Port::release`]: crate::Port::release
+    pub number: u32,
 }
 
 /// The destination of a late answer, which does not lie in its request's frame: [`Frame::reply_to`] returns it,
@@ -56,6 +69,11 @@ pub enum Verdict {
     Reply,
     /// Release the frame. It was consumed, kept elsewhere, or refused; the service counted which.
     Drop,
+    /// Leave the frame where it is until [`Port::release`] is called with the number of its [`Place`]. Only a frame that has
+    /// one can be kept; one without is released.
+    ///
+    /// [`Port::release`]: crate::Port::release
+    Keep,
 }
 
 impl<'a> Frame<'a> {
@@ -68,7 +86,7 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn new(buf: &'a mut [u8], len: usize, wire_len: usize, peer: impl Into<Peer>) -> Self {
         assert!(len <= buf.len(), "frame length beyond its buffer");
-        Self { buf, len, wire_len, from: peer.into().into(), send_now: false }
+        Self { buf, len, wire_len, from: peer.into().into(), place: None, send_now: false }
     }
 
     /// Sets the way by which the frame came, in a form of the port's own, for [`ReplyTo::route`].
@@ -135,6 +153,18 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn reply_to(&self) -> ReplyTo {
         self.from
+    }
+
+    /// Says where the data lies in shared memory. A port does, where it can leave the frame there.
+    #[inline]
+    pub fn set_place(&mut self, place: Place) {
+        self.place = Some(place);
+    }
+
+    /// Where the data lies in memory that its port shares; `None` if the frame cannot be [kept](Verdict::Keep).
+    #[inline]
+    pub fn place(&self) -> Option<Place> {
+        self.place
     }
 
     /// Asks the port to transmit all queued answers after this frame, rather than after the burst, because the handlers

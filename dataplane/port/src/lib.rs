@@ -38,7 +38,7 @@ use std::{net::SocketAddr, os::fd::RawFd};
 
 pub use counters::{Count, Counter, Family, Tables};
 pub use fault::{Fault, FaultSpec, Faults};
-pub use frame::{Frame, ReplyTo, Verdict};
+pub use frame::{Frame, Place, ReplyTo, Verdict};
 pub use histogram::{HIGHEST_NS, Reader, Recorder, SIGNIFICANT_DIGITS};
 pub use loopback::Loopback;
 pub use mailbox::{Mailbox, Sender, mailbox};
@@ -63,7 +63,7 @@ pub trait Port {
     /// number.
     ///
     /// A frame with verdict [`Verdict::Reply`] is queued towards its sender, with the contents and length that the
-    /// handler left in it; other frames are released. After a frame that [is urgent](Frame::is_urgent), everything
+    /// handler left in it; one with [`Verdict::Keep`] stays where it is; other frames are released. After a frame that [is urgent](Frame::is_urgent), everything
     /// queued is transmitted. Never blocks.
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, handle: H) -> usize;
 
@@ -76,6 +76,12 @@ pub trait Port {
     #[inline]
     fn reply<F: FnOnce(&mut [u8]) -> usize>(&mut self, to: ReplyTo, fill: F) -> Result<(), PostError> {
         self.post(to.peer(), fill)
+    }
+
+    /// Takes back the frame that was kept ([`Verdict::Keep`]) under this number. Ports that keep none ignore it.
+    #[inline]
+    fn release(&mut self, number: u32) {
+        let _ = number;
     }
 
     /// Hands everything that [`Port::rx`] and [`Port::post`] queued to the device. Never blocks. What the device does

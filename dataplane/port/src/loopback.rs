@@ -66,7 +66,7 @@ impl Loopback {
         (side(a, b, from_b, to_b, returned_by_b, return_to_b), side(b, a, from_a, to_a, returned_by_a, return_to_a))
     }
 
-    fn release(&mut self, buf: Box<[u8]>) {
+    fn recycle(&mut self, buf: Box<[u8]>) {
         if self.free.len() + self.returned.slots() < self.depth {
             self.free.push(buf);
         } else {
@@ -85,7 +85,7 @@ impl Port for Loopback {
             let (len, urgent) = (frame.len(), frame.is_urgent());
             match verdict {
                 Verdict::Reply => self.queued.push(Packet { buf, len }),
-                Verdict::Drop => self.release(buf),
+                Verdict::Drop | Verdict::Keep => self.recycle(buf),
             }
             if urgent {
                 self.tx();

@@ -164,6 +164,10 @@ impl<P: Port, W: Write, C: Clock> Port for Pcap<P, W, C> {
         })
     }
 
+    fn release(&mut self, number: u32) {
+        self.inner.release(number);
+    }
+
     fn tx(&mut self) {
         self.inner.tx();
     }

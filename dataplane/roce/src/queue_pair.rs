@@ -93,7 +93,7 @@ impl QueuePair {
                 let most = self.most(datagram.capacity, headers, window.as_ref());
                 let room = &mut self.region.bytes()[slot * slots.stride..][..slots.stride.min(most.max(len))];
                 let mut frame = Frame::new(room, len, len, peer).routed(datagram.way);
-                if handle(&mut frame) == Verdict::Drop {
+                if handle(&mut frame) != Verdict::Reply {
                     return Taken { lent: Some(len), answer: Answer::None };
                 }
                 let answer = frame.len();
@@ -112,7 +112,7 @@ impl QueuePair {
                 let verdict = handle(&mut frame);
                 let answer = frame.len();
                 let answer = match verdict {
-                    Verdict::Drop => Answer::None,
+                    Verdict::Drop | Verdict::Keep => Answer::None,
                     Verdict::Reply if answer > most => Answer::TooLong,
                     Verdict::Reply => Answer::Sealed(self.reply(host, buf, datagram, None, answer)),
                 };

@@ -58,7 +58,7 @@ impl Bench {
         let mut frame = Frame::new(&mut buf, message.len(), message.len(), peer(client));
         match self.service.handle(&mut frame, self.clock.now()) {
             Verdict::Reply => Some(parse(FORM, frame.data())),
-            Verdict::Drop => None,
+            Verdict::Drop | Verdict::Keep => None,
         }
     }
 

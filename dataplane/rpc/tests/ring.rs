@@ -58,7 +58,7 @@ impl Bench {
         let mut frame = Frame::new(&mut message, SLOT, SLOT, peer(from));
         match self.service.handle(&mut frame, self.clock.now()) {
             Verdict::Reply => Some(parse(form, frame.data()).0),
-            Verdict::Drop => None,
+            Verdict::Drop | Verdict::Keep => None,
         }
     }
 

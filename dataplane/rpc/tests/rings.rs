@@ -83,7 +83,7 @@ impl Bench {
                 assert_eq!(answered, id);
                 Some(status)
             }
-            Verdict::Drop => None,
+            Verdict::Drop | Verdict::Keep => None,
         }
     }
 

@@ -355,7 +355,7 @@ impl Port for OfiPort {
                 let mut frame = Frame::new(&mut buffer.bytes()[..max_frame], len, len, peer.name);
                 let verdict = handle(&mut frame);
                 let (len, urgent) = (frame.len(), frame.is_urgent());
-                if verdict == Verdict::Drop {
+                if verdict != Verdict::Reply {
                     idle.push((buffer, directed));
                 } else if roster.may_hold(slot, free.len())
                     && let Some(fresh) = free.pop()

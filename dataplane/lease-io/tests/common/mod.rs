@@ -210,7 +210,7 @@ pub fn handle(service: &mut impl Service, message: &[u8], capacity: usize, now: 
     let mut frame = Frame::new(&mut buf, message.len(), message.len(), peer());
     match service.handle(&mut frame, at(now)) {
         Verdict::Reply => Some(frame.data().to_vec()),
-        Verdict::Drop => None,
+        Verdict::Drop | Verdict::Keep => None,
     }
 }
 

@@ -136,7 +136,7 @@ pub fn handle(
     let mut frame = Frame::new(&mut buf, message.len(), message.len(), peer(1));
     match service.handle(&mut frame, now) {
         Verdict::Reply => Some(parse(form, frame.data())),
-        Verdict::Drop => None,
+        Verdict::Drop | Verdict::Keep => None,
     }
 }
 
@@ -172,11 +172,13 @@ pub struct Outbox {
     pub room: usize,
     pub sent: Vec<(Peer, Vec<u8>)>,
     pub unreachable: Option<Peer>,
+    /// Numbers of kept frames that were given back.
+    pub released: Vec<u32>,
 }
 
 impl Outbox {
     pub fn new(room: usize) -> Self {
-        Self { room, sent: Vec::new(), unreachable: None }
+        Self { room, sent: Vec::new(), unreachable: None, released: Vec::new() }
     }
 
     pub fn take(&mut self, form: HeaderForm) -> Vec<(u16, Answer)> {
@@ -201,6 +203,10 @@ impl Port for Outbox {
         buf.truncate(len);
         self.sent.push((peer, buf));
         Ok(())
+    }
+
+    fn release(&mut self, number: u32) {
+        self.released.push(number);
     }
 
     fn tx(&mut self) {}

@@ -343,7 +343,7 @@ impl VerbsPort {
         let mut frame = Frame::new(bytes, len, wire_len, name);
         let verdict = handle(&mut frame);
         let (len, urgent) = (frame.len(), frame.is_urgent());
-        if verdict == Verdict::Drop || !peer.has_room() {
+        if verdict != Verdict::Reply || !peer.has_room() {
             counters.tx_dropped += u64::from(verdict == Verdict::Reply);
             if peer.inbound == Inbound::Receives {
                 peer.release(slot);
