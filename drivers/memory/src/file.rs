@@ -52,9 +52,12 @@ impl SharedFile {
     }
 }
 
+fn failed(what: &'static str) -> impl Fn(io::Error) -> PagesError {
+    move |error| PagesError::File { what, path: PathBuf::from("/memfd:berth"), error }
+}
+
 /// Makes a file of `size` zeros in memory that has no name, and that nobody can make shorter or longer.
 pub(crate) fn unnamed(size: u64) -> Result<File, PagesError> {
-    let failed = |what| move |error| PagesError::File { what, path: PathBuf::from("/memfd:berth"), error };
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"berth".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
@@ -62,15 +65,21 @@ pub(crate) fn unnamed(size: u64) -> Result<File, PagesError> {
     }
     // SAFETY: the descriptor was just made, and is nobody else's.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: no pointers. What is not there now would be a fault later.
-    if unsafe { libc::fallocate(fd, 0, 0, size as libc::off_t) } != 0
-        // SAFETY: as above.
-        || unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } != 0
-    {
+    if unsafe { libc::fallocate(fd, 0, 0, size as libc::off_t) } != 0 {
         return Err(failed("cannot have the memory of")(io::Error::last_os_error()));
     }
+    seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
     Ok(file)
+}
+
+/// Adds seals to a file of [`unnamed`].
+pub(crate) fn seal(file: &File, seals: libc::c_int) -> Result<(), PagesError> {
+    // SAFETY: no pointers.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+        return Err(failed("cannot seal")(io::Error::last_os_error()));
+    }
+    Ok(())
 }
 
 /// Locks a file for as long as it is open.

@@ -37,6 +37,9 @@ pub enum Backing {
     /// Ordinary pages of a file without a name, whose size is sealed: another process has them if it is given
     /// [`Pages::file`].
     Unnamed,
+    /// As [`Unnamed`](Self::Unnamed), but others can map the file only to read it, and nobody can write it by a system
+    /// call. Needs Linux 5.1.
+    Readable,
 }
 
 /// Zeroed memory in pages that are resident from the start, so that no access has to wait for one.
@@ -147,7 +150,15 @@ impl Pages {
             }
             Backing::Unnamed => {
                 let file = file::unnamed(size)?;
+                file::seal(&file, libc::F_SEAL_SEAL)?;
                 Ok((Mapping::shared(len, &file)?, Some(Kept::Unnamed(file))))
+            }
+            Backing::Readable => {
+                let file = file::unnamed(size)?;
+                // The seal spares what is mapped before it.
+                let mapping = Mapping::shared(len, &file)?;
+                file::seal(&file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)?;
+                Ok((mapping, Some(Kept::Unnamed(file))))
             }
         };
         let (mapping, file) = match node {
@@ -157,7 +168,7 @@ impl Pages {
         Ok(Self { mapping, size: len, file })
     }
 
-    /// The file of [`Backing::Unnamed`], for another process.
+    /// The file of [`Backing::Unnamed`] and [`Backing::Readable`], for another process.
     pub fn file(&self) -> Option<&File> {
         match &self.file {
             Some(Kept::Unnamed(file)) => Some(file),

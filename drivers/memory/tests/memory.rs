@@ -1,9 +1,14 @@
 //! Pages through the interface that the dataplane sees.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
+    fs, io,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileExt as _, PermissionsExt as _},
+    },
     path::Path,
+    ptr::{self, NonNull},
+    slice,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -66,6 +71,50 @@ fn shared_pages_are_a_file_of_the_user_alone_for_as_long_as_they_live() {
     assert!(matches!(&error, PagesError::InUse(at) if *at == path), "{error}");
     drop(pages);
     assert!(!path.exists());
+}
+
+/// Maps a file of pages once more, shared, as another process would.
+fn map_again(pages: &Pages, protection: libc::c_int) -> io::Result<NonNull<libc::c_void>> {
+    let fd = pages.file().unwrap().as_raw_fd();
+    // SAFETY: a mapping at an address of the kernel's choice touches no existing memory.
+    let at = unsafe { libc::mmap(ptr::null_mut(), pages.size(), protection, libc::MAP_SHARED, fd, 0) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(NonNull::new(at).unwrap()) }
+}
+
+#[test]
+fn others_can_read_readable_pages_and_not_write_them() {
+    let pages = Pages::new(100_001, &Backing::Readable, None).unwrap();
+    check(&pages);
+    let denied = |result: io::Result<()>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    denied(map_again(&pages, both).map(|_| ()));
+    denied(map_again(&pages, libc::PROT_WRITE).map(|_| ()));
+    let file = pages.file().unwrap();
+    denied(file.write_all_at(b"no", 0));
+    denied(file.set_len(0));
+    denied(file.set_len(1 << 20));
+    // Another descriptor of the file is no way around the seals.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    denied(fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(b"no", 0));
+
+    let seen = map_again(&pages, libc::PROT_READ).unwrap();
+    pages.write_at(4095, b"ab");
+    // SAFETY: the mapping is that long, and nobody writes these bytes meanwhile.
+    let bytes = unsafe { slice::from_raw_parts(seen.as_ptr().cast::<u8>().add(4095), 2) };
+    assert_eq!(bytes, b"ab");
+    // SAFETY: the protection of a mapping that is this test's alone; it stays as it was.
+    denied(match unsafe { libc::mprotect(seen.as_ptr(), pages.size(), both) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    });
+    // SAFETY: the whole mapping, to which nothing refers any more.
+    assert_eq!(unsafe { libc::munmap(seen.as_ptr(), pages.size()) }, 0);
+
+    // Pages without that seal are for others to write.
+    let pages = Pages::new(4096, &Backing::Unnamed, None).unwrap();
+    let seen = map_again(&pages, both).unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::munmap(seen.as_ptr(), pages.size()) }, 0);
 }
 
 #[test]
