@@ -1,4 +1,5 @@
 /* The headers whose functions berth-dpdk calls. */
+#include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -6,6 +7,7 @@
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
+#include <rte_memory.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
 
@@ -16,6 +18,7 @@ static const uint64_t BERTH_TX_OFFLOAD_IPV4_CKSUM = RTE_ETH_TX_OFFLOAD_IPV4_CKSU
 static const uint64_t BERTH_TX_OFFLOAD_UDP_CKSUM = RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 static const uint64_t BERTH_TX_OFFLOAD_MBUF_FAST_FREE = RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
 static const uint64_t BERTH_RSS_IP_UDP = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP;
+static const uint64_t BERTH_MBUF_EXTERNAL = RTE_MBUF_F_EXTERNAL;
 static const uint64_t BERTH_MBUF_RX_IP_CKSUM_GOOD = RTE_MBUF_F_RX_IP_CKSUM_GOOD;
 static const uint64_t BERTH_MBUF_RX_L4_CKSUM_GOOD = RTE_MBUF_F_RX_L4_CKSUM_GOOD;
 static const uint64_t BERTH_MBUF_TX_IPV4 = RTE_MBUF_F_TX_IPV4;

@@ -3,28 +3,24 @@
 use std::{
     ffi::{CStr, CString},
     net::IpAddr,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use berth_dpdk_sys as sys;
 use berth_net::{Host, HostConfig, Interface, SharedNeighbours, Transport, Udp};
 use berth_port::BURST;
-use berth_wire::net::{EthernetHeader, MacAddr, VlanTag};
+use berth_wire::net::{EthernetHeader, Ipv4Header, MacAddr, UdpHeader, VlanTag};
 
 use crate::{
     eal::Eal,
     error::{Errno, Error},
+    kept::Kept,
+    pool::{self, Access, Pool, Readable, Sizes},
     port::DpdkPort,
     rings::Rings,
     unmap::{Bursts, Registered},
 };
-
-/// Numbers pools, so that the name of one that outlives its device does not clash with the next.
-static POOLS: AtomicU32 = AtomicU32::new(0);
 
 /// Settings of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,12 +41,18 @@ pub struct PortConfig {
     pub tx_desc: u16,
     /// Longest IP packet in bytes.
     pub mtu: u16,
+    /// Received frames of each queue that may be kept in their buffers at once ([`Verdict::Keep`]). If not 0, the buffers
+    /// lie in memory that other processes can read, where the device's driver takes that: [`DpdkPort::frames`].
+    ///
+    /// [`Verdict::Keep`]: berth_port::Verdict::Keep
+    pub kept: u32,
     /// Neighbours that need not, or cannot, be resolved by ARP and NDP.
     pub neighbours: Vec<(IpAddr, MacAddr)>,
 }
 
 impl Default for PortConfig {
-    /// One queue of 1024 descriptors each way, and an MTU of 1500; device and addresses are still missing.
+    /// One queue of 1024 descriptors each way, an MTU of 1500, and no kept frames; device and addresses are still
+    /// missing.
     fn default() -> Self {
         Self {
             device: String::new(),
@@ -61,6 +63,7 @@ impl Default for PortConfig {
             rx_desc: 1024,
             tx_desc: 1024,
             mtu: 1500,
+            kept: 0,
             neighbours: Vec::new(),
         }
     }
@@ -71,10 +74,8 @@ pub(crate) static CONTROL: Mutex<()> = Mutex::new(());
 
 /// Smallest MTU of a link that carries IPv6 (RFC 8200 section 5).
 const IPV6_MIN_MTU: u16 = 1280;
-/// Limit on the buffers of a pool that each thread may keep in its cache.
-const POOL_CACHE: u32 = 256;
 /// Buffers of a pool in addition to those for descriptors: AF_XDP has 2048 in its fill ring and as many in flight.
-const POOL_SPARE: u32 = 4096 + 2 * POOL_CACHE + 4 * BURST as u32;
+const POOL_SPARE: u32 = 4096 + 2 * pool::CACHE + 4 * BURST as u32;
 /// Smallest data room of a buffer: every driver accepts 2 KiB.
 const MIN_ROOM: u32 = 2048;
 /// Time to wait for an AF_XDP binding. The kernel frees one some time after its socket is closed; until then a new one
@@ -170,14 +171,14 @@ pub(crate) struct Device {
     started: bool,
     /// Whether the device completes UDP checksums.
     pub(crate) completes_checksums: bool,
-    pools: Vec<*mut sys::rte_mempool>,
+    pub(crate) pools: Vec<Pool>,
     /// Keeps the buffers of a device that is made of rings.
     pub(crate) rings: Option<Arc<Rings>>,
 }
 
 // SAFETY: the pointers are used while the device is set up and taken down only, by one thread.
 unsafe impl Send for Device {}
-// SAFETY: as above; ports only read the numbers and the name.
+// SAFETY: as above; ports only read the numbers, the name, and which memory their buffers are in.
 unsafe impl Sync for Device {}
 
 impl Device {
@@ -280,13 +281,10 @@ pub(crate) fn start(device: &mut Device, config: &PortConfig, udp_checksums: boo
     let frame = u32::from(config.mtu) + (EthernetHeader::LEN + VlanTag::LEN) as u32;
     let room = (frame.max(MIN_ROOM) + sys::RTE_PKTMBUF_HEADROOM) as u16;
     for queue in 0..queues {
-        let name = c_string(&format!("berth-{}", POOLS.fetch_add(1, Ordering::Relaxed)))?;
-        // SAFETY: EAL is initialised; the name is copied.
-        let pool = unsafe { sys::rte_pktmbuf_pool_create(name.as_ptr(), buffers, POOL_CACHE, 0, room, socket) };
-        if pool.is_null() {
-            return Err(device.error("allocating its packet buffers")(Errno::last()));
-        }
-        device.pools.push(pool);
+        let readable = readable(&device.name, info.device, config);
+        let pool = Pool::new(Sizes { buffers, room, socket }, readable)
+            .map_err(device.error("allocating its packet buffers"))?;
+        let pool = device.pools.push_mut(pool).as_ptr();
         // SAFETY: queue and port exist; no configuration means the driver's default; the pool outlives the port.
         Errno::check(unsafe {
             sys::rte_eth_rx_queue_setup(port, queue, rx_desc, socket as u32, std::ptr::null(), pool)
@@ -320,12 +318,23 @@ pub(crate) fn start(device: &mut Device, config: &PortConfig, udp_checksums: boo
     })
 }
 
+/// Which of a device's buffers others can read, or why none.
+fn readable(name: &str, device: *mut sys::rte_device, config: &PortConfig) -> Result<Readable, String> {
+    if config.kept == 0 {
+        return Err(format!("{name} is to keep no frames"));
+    }
+    let tag = if config.vlan.is_some() { VlanTag::LEN } else { 0 };
+    let headers = EthernetHeader::LEN + tag + Ipv4Header::LEN + UdpHeader::LEN;
+    Ok(Readable { access: Access::of(name, device)?, more: config.kept, headers })
+}
+
 /// One queue pair of a started device.
 pub(crate) struct Queue {
     pub(crate) device: Arc<Device>,
     pub(crate) number: u16,
     pub(crate) bursts: Option<Registered>,
     pub(crate) pool: *mut sys::rte_mempool,
+    pub(crate) kept: Option<Kept>,
 }
 
 /// Makes a port for each queue of a started device.
@@ -338,8 +347,10 @@ pub(crate) fn ports<T: Transport>(
     let (device, shared) = (Arc::new(device), SharedNeighbours::default());
     let memif = device.name.starts_with("net_memif");
     let port = |number| {
-        let pool = device.pools[usize::from(number)];
-        let queue = Queue { device: device.clone(), number, bursts: memif.then(Bursts::register), pool };
+        let pool = &device.pools[usize::from(number)];
+        let kept = pool.frames().ok().map(|pages| Kept::new(&pages, config.kept));
+        let (pool, bursts) = (pool.as_ptr(), memif.then(Bursts::register));
+        let queue = Queue { device: device.clone(), number, bursts, pool, kept };
         DpdkPort::new(queue, Host::sharing(host, &shared), transport())
     };
     (0..config.queues).map(port).collect()
@@ -361,6 +372,7 @@ impl Drop for Device {
                 sys::rte_eth_dev_stop(self.port);
             }
             sys::rte_eth_dev_close(self.port);
+            self.pools.iter_mut().for_each(Pool::unmap);
             if let Ok(device) = device
                 && !device.is_null()
             {
@@ -370,16 +382,7 @@ impl Drop for Device {
         match self.rings.take() {
             // The far end, and the rings, may hold this device's buffers.
             Some(rings) => rings.keep(std::mem::take(&mut self.pools)),
-            None => free_pools(&self.pools),
+            None => self.pools.clear(),
         }
-    }
-}
-
-/// Frees pools that no device uses any more, together with buffers that drivers kept (such as those of AF_XDP's fill
-/// ring).
-pub(crate) fn free_pools(pools: &[*mut sys::rte_mempool]) {
-    for &pool in pools {
-        // SAFETY: made by rte_pktmbuf_pool_create; every device and port that took buffers from it is gone.
-        unsafe { sys::rte_mempool_free(pool) };
     }
 }

@@ -20,6 +20,9 @@
 //! queued for transmission. Nothing is copied, allocated or locked. ARP, neighbour discovery and ping are answered
 //! along the way. `tx` hands the queue to the device in one burst.
 //!
+//! With [`PortConfig::kept`], buffers lie in memory that another process, such as that of a GPU, can map to read. A
+//! frame can then be left in its buffer for it, until it is released.
+//!
 //! # Trust
 //!
 //! Bytes from the wire are never trusted, but descriptors are. A network card writes them, or, for memif and vhost, the
@@ -30,7 +33,9 @@
 mod device;
 mod eal;
 mod error;
+mod kept;
 mod mbuf;
+mod pool;
 mod port;
 mod rings;
 mod unmap;

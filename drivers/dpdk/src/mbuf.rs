@@ -78,7 +78,7 @@ impl Mbuf {
         let (start, end) = (usize::from(mbuf.data_off), usize::from(mbuf.buf_len));
         let len = end.saturating_sub(start);
         // SAFETY: a buffer is buf_len bytes at buf_addr, initialised when its pool was (pool memory is mapped zeroed),
-        // and this process's alone: `&mut self` is the only way to it. `start` is at most `end` where `len` is not 0.
+        // and written by this process alone: `&mut self` is the only way to it. Another process may read it. `start` is at most `end` where `len` is not 0.
         unsafe { std::slice::from_raw_parts_mut(mbuf.buf_addr.cast::<u8>().add(start.min(end)), len) }
     }
 
@@ -93,7 +93,8 @@ impl Mbuf {
         let mbuf = unsafe { self.0.as_mut() };
         mbuf.data_len = len as u16;
         mbuf.pkt_len = len as u32;
-        mbuf.ol_flags = 0;
+        // A buffer stays one outside of its pool, if it was.
+        mbuf.ol_flags &= sys::BERTH_MBUF_EXTERNAL;
     }
 
     /// Sets the length and offloads of a frame that the host sealed. With `offload`, the device completes its UDP
@@ -105,7 +106,7 @@ impl Mbuf {
             // SAFETY: an Mbuf points to a live buffer that nobody else uses.
             let mbuf = unsafe { self.0.as_mut() };
             let family = if sealed.ipv6 { sys::BERTH_MBUF_TX_IPV6 } else { sys::BERTH_MBUF_TX_IPV4 };
-            mbuf.ol_flags = family | sys::BERTH_MBUF_TX_UDP_CKSUM;
+            mbuf.ol_flags |= family | sys::BERTH_MBUF_TX_UDP_CKSUM;
             mbuf.__bindgen_anon_3.tx_offload = sealed.link_len as u64 | (sealed.ip_len as u64) << L2_LEN_BITS;
         }
     }

@@ -11,6 +11,7 @@ use std::{
 use arrayvec::ArrayVec;
 use berth_dpdk_sys as sys;
 use berth_net::{Answer, Drop as Reason, Host, NoRoute, Outcome, Transport, Udp};
+use berth_pages::Pages;
 use berth_port::{
     BURST, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Tables, Verdict,
     families::{RX_DROPPED, RX_FRAMES, RX_HELD, TX_DROPPED, TX_FRAMES},
@@ -20,6 +21,7 @@ use crate::{
     device::{Device, Queue},
     eal::register_thread,
     error::Error,
+    kept::{Kept, Vacancy},
     mbuf::Mbuf,
     unmap::Registered,
 };
@@ -43,6 +45,8 @@ pub struct DpdkPort<T = Udp> {
     transport: T,
     max_frame: usize,
     tx: ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>,
+    /// `Some` if others can read the buffers.
+    kept: Option<Kept>,
     epoch: Instant,
     now: Nanos,
     polls: u32,
@@ -57,6 +61,7 @@ berth_port::counters! {
         rx_multi_segment: RX_DROPPED { reason: "multi_segment" },
         rx_shared: RX_DROPPED { reason: "shared_buffer" },
         rx_answered: "frames that the port answers by itself: ARP, NDP, ping",
+        rx_kept: "frames that were left in their buffers for another reader",
         rx_held: RX_HELD,
         tx_frames: TX_FRAMES,
         tx_bytes: "bytes that the device took, with all headers",
@@ -86,7 +91,7 @@ unsafe impl<T: Send> Send for DpdkPort<T> {}
 
 impl<T: Transport> DpdkPort<T> {
     pub(crate) fn new(queue: Queue, host: Host, transport: T) -> Self {
-        let Queue { device, number, bursts, pool } = queue;
+        let Queue { device, number, bursts, pool, kept } = queue;
         Self {
             device,
             queue: number,
@@ -96,12 +101,22 @@ impl<T: Transport> DpdkPort<T> {
             host,
             transport,
             tx: ArrayVec::new(),
+            kept,
             epoch: Instant::now(),
             now: Nanos(0),
             polls: 0,
             counters: Counters::default(),
             rx_dropped: [0; Reason::TABLE.len()],
         }
+    }
+
+    /// The memory that frames are received into, which another process can map to read ([`Pages::file`]): those with a
+    /// [`Place`](berth_port::Place) lie there. At least 64 KiB follow the last one. It lives as long as whoever has it.
+    ///
+    /// # Errors
+    /// Why frames cannot be kept, in words.
+    pub fn frames(&self) -> Result<Arc<Pages>, &str> {
+        self.device.pools[usize::from(self.queue)].frames()
     }
 
     /// Whether the link is up; a memif's is while its peer is connected.
@@ -263,14 +278,25 @@ impl<T: Transport> Port for DpdkPort<T> {
         for mbuf in burst {
             // SAFETY: the driver handed over that many live buffers.
             let mbuf = unsafe { Mbuf::from_raw(NonNull::new_unchecked(mbuf)) };
-            let mut urgent = false;
+            let vacancy = self.kept.as_ref().and_then(Kept::vacancy);
+            let (mut urgent, mut kept) = (false, false);
             let noted = |frame: &mut Frame<'_>| {
+                let place = vacancy.and_then(|vacancy: Vacancy| vacancy.place(frame.data()));
+                if let Some(place) = place {
+                    frame.set_place(place);
+                }
                 let verdict = handle(frame);
                 urgent = frame.is_urgent();
+                kept |= place.is_some() && verdict == Verdict::Keep;
                 verdict
             };
-            if let Some(mbuf) = self.handle(mbuf, noted) {
-                done.push(mbuf.into_raw());
+            match (self.handle(mbuf, noted), &mut self.kept) {
+                (Some(mbuf), Some(frames)) if kept => {
+                    frames.keep(mbuf);
+                    self.counters.rx_kept += 1;
+                }
+                (Some(mbuf), _) => done.push(mbuf.into_raw()),
+                (None, _) => {}
             }
             if urgent {
                 self.flush();
@@ -335,6 +361,13 @@ impl<T: Transport> Port for DpdkPort<T> {
     }
 
     #[inline]
+    fn release(&mut self, number: u32) {
+        if let Some(mbuf) = self.kept.as_mut().and_then(|kept| kept.release(number)) {
+            free(&mut ArrayVec::from_iter([mbuf.as_ptr()]));
+        }
+    }
+
+    #[inline]
     fn tx(&mut self) {
         if !self.tx.is_empty() {
             self.flush();
@@ -380,5 +413,7 @@ impl DeviceCounters for OfDevice {
 impl<T> Drop for DpdkPort<T> {
     fn drop(&mut self) {
         free(&mut self.tx);
+        // Before the pool, which goes with the device.
+        self.kept = None;
     }
 }

@@ -9,9 +9,10 @@ use berth_dpdk_sys as sys;
 use berth_net::{Transport as _, Udp};
 
 use crate::{
-    device::{CONTROL, Device, PortConfig, c_string, check, free_pools, ports, start},
+    device::{CONTROL, Device, PortConfig, c_string, check, ports, start},
     eal::Eal,
     error::{Errno, Error},
+    pool::Pool,
     port::DpdkPort,
 };
 
@@ -74,7 +75,8 @@ fn side(
 #[derive(Debug)]
 pub(crate) struct Rings {
     ends: [*mut sys::rte_ring; 2],
-    pools: Mutex<Vec<*mut sys::rte_mempool>>,
+    /// Freed after the rings.
+    pools: Mutex<Vec<Pool>>,
 }
 
 // SAFETY: the pointers are used when the devices are made and when the last one is gone, by one thread.
@@ -83,7 +85,7 @@ unsafe impl Send for Rings {}
 unsafe impl Sync for Rings {}
 
 impl Rings {
-    pub(crate) fn keep(&self, pools: Vec<*mut sys::rte_mempool>) {
+    pub(crate) fn keep(&self, pools: Vec<Pool>) {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner).extend(pools);
     }
 }
@@ -100,6 +102,5 @@ impl Drop for Rings {
                 sys::rte_ring_free(ring);
             }
         }
-        free_pools(self.pools.get_mut().unwrap_or_else(PoisonError::into_inner));
     }
 }
