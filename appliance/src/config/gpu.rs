@@ -158,9 +158,13 @@ impl Config {
                 Handler::Plugin { .. } => continue,
             };
             let built_in = !matches!(function.handler.value, Handler::Gpu { .. });
+            let checks_length = matches!(
+                function.handler.value,
+                Handler::EnqueueSyndromes | Handler::GetCorrections | Handler::ResetDecoder
+            );
             let graph = matches!(function.handler.value, Handler::Gpu { graph: true, .. });
             let id = fnv1a(&function.name);
-            functions.push(berth_gpu::Function { id, code, parallel, graph, built_in, fixed, unit });
+            functions.push(berth_gpu::Function { id, code, parallel, graph, built_in, checks_length, fixed, unit });
             places.push(place);
         }
         (Functions { all: functions, modules: modules.0, lost: false }, places)

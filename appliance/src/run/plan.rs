@@ -12,17 +12,17 @@ use anyhow::Context as _;
 use berth_control::Polled;
 use berth_engine::Idle;
 use berth_fabric::Binding as LeaseBinding;
-use berth_gpu::{Choice, RingFile, RingVram, Vram};
+use berth_gpu::{Choice, RingFile, RingFrames, RingVram, Vram};
 use berth_hip_worker::HipCore;
 use berth_host::numa_nodes;
-use berth_memory::Heap;
+use berth_memory::{Heap, Memory as _};
 use berth_pages::{Backing, HugePage, Pages, PagesError};
 use berth_ports::{
     Facts, OpenQueue as _, Opening,
     nvme::{Acceptor, NvmeBinding, NvmeCore, Opened},
 };
 use berth_qec::window::Pool;
-use berth_ring::{Dispatcher, Geometry, Producer};
+use berth_ring::{Dispatcher, Elsewhere, Geometry, Producer};
 use tracing::info;
 
 use super::{
@@ -79,6 +79,20 @@ pub(super) struct Helper {
     pub(super) pool: Pool,
 }
 
+/// A ring, and where its file is if a GPU reads its requests in memory of the host.
+type Made = (Producer, Option<Pinned>);
+
+/// A ring of a GPU, by the positions of both.
+struct Pinned {
+    gpu: usize,
+    ring: usize,
+}
+
+/// How many frames of a queue may be read where they lie.
+fn kept(rings: &[Made]) -> u32 {
+    rings.iter().filter(|(_, pinned)| pinned.is_some()).map(|(producer, _)| producer.slots()).sum()
+}
+
 /// What is planned so far.
 struct Draft<'a> {
     config: &'a Config,
@@ -125,18 +139,21 @@ pub(super) fn plan(config: &Config) -> anyhow::Result<Plan> {
     let is_parallel = config.decoders.iter().any(|decoder| decoder.cores > 1);
     for (index, port) in config.ports.iter().enumerate() {
         let of_port = || format!("port {}", port.name);
+        let rings = (0..port.cpus.len()).map(|number| draft.rings(index, port, number));
+        let rings = rings.collect::<anyhow::Result<Vec<_>>>().with_context(of_port)?;
         let opening = Opening {
             queues: port.cpus.len(),
             max_frame: port.max_frame(),
             waiting: port.limits.queue,
+            kept: rings.iter().map(|rings| kept(rings)).max().unwrap_or(0),
             runtime: &config.runtime,
         };
         let (sources, known) = port.driver.queues(&opening).with_context(of_port)?;
         facts.push(known);
         pools.push(draft.helpers(index, port, is_parallel));
         let mut admission = port.admission().into_iter();
-        for ((number, &cpu), source) in port.cpus.iter().enumerate().zip(sources) {
-            let rings = draft.rings(index, port, number).with_context(of_port)?;
+        for (((number, &cpu), source), rings) in port.cpus.iter().enumerate().zip(sources).zip(rings) {
+            let rings = draft.reading(port, &source, rings).with_context(of_port)?;
             let updates = port.rpc().map(|_| ProgramSlot::add(&mut slots, index, format!("cpu{cpu}")));
             draft.lcore(cpu, port.idle).queues.push(Queue {
                 port: index,
@@ -216,7 +233,7 @@ impl Draft<'_> {
     }
 
     /// The rings from one queue to workers.
-    fn rings(&mut self, index: usize, port: &Port, number: usize) -> anyhow::Result<Vec<Producer>> {
+    fn rings(&mut self, index: usize, port: &Port, number: usize) -> anyhow::Result<Vec<Made>> {
         let Some(rpc) = port.rpc() else { return Ok(Vec::new()) };
         let all = rpc.rings().map(|ring| {
             let geometry = Geometry::new(ring.slots as u32, rpc.slot_size)?;
@@ -233,7 +250,7 @@ impl Draft<'_> {
         number: usize,
         Ring { name, worker_cpus, memory, .. }: &Ring,
         geometry: Geometry,
-    ) -> anyhow::Result<Producer> {
+    ) -> anyhow::Result<Made> {
         let internal = geometry.internal_size();
         let (producer, dispatcher) = match memory {
             Memory::Heap => berth_ring::pair_in(Heap::new(internal), geometry)?,
@@ -245,7 +262,7 @@ impl Draft<'_> {
                 let memory = pages(geometry.shared_size(), &Backing::Shared(name), port.cpus[number])?;
                 let base = shared_base(self.shared);
                 self.shared += 1;
-                return Ok(berth_ring::shared(memory, geometry, base)?.patient(*patience));
+                return Ok((berth_ring::shared(memory, geometry, base)?.patient(*patience), None));
             }
             Memory::Gpu(gpu, place) => {
                 let memory = pages(geometry.shared_size(), &Backing::Unnamed, port.cpus[number])?;
@@ -262,15 +279,44 @@ impl Draft<'_> {
                         (producer, Some(RingVram { memory: vram, slots: geometry.posted_slots(), out }))
                     }
                 };
-                self.gpus.entry(*gpu).or_default().push(RingFile { file, header, vram });
-                return Ok(producer.trusted());
+                let rings = self.gpus.entry(*gpu).or_default();
+                let pinned = vram.is_none().then_some(Pinned { gpu: *gpu, ring: rings.len() });
+                rings.push(RingFile { file, header, vram, frames: None });
+                return Ok((producer.trusted(), pinned));
             }
         };
         let cpu = worker_cpus[number % worker_cpus.len()];
         let updates = ProgramSlot::add(&mut self.at_workers, index, format!("cpu{cpu}"));
         let name = name.as_ref().map_or_else(|| format!("worker{cpu}"), |name| format!("worker{cpu}.{name}"));
         self.lcore(cpu, port.idle).workers.push(Worker { name, port: index, ring: dispatcher, updates });
-        Ok(producer)
+        Ok((producer, None))
+    }
+
+    /// Has GPUs read requests where the queue received them, if its frames lie in memory that other processes can have.
+    fn reading(&mut self, port: &Port, source: &berth_ports::Queue, rings: Vec<Made>) -> anyhow::Result<Vec<Producer>> {
+        let frames = match source.frames().filter(|_| kept(&rings) > 0) {
+            Some(Err(why)) => {
+                info!("port {}: requests are copied into their slots: {why}", port.name);
+                None
+            }
+            frames => frames.and_then(Result::ok),
+        };
+        let Some(frames) = frames else { return Ok(rings.into_iter().map(|(producer, _)| producer).collect()) };
+        let mut reading = Vec::new();
+        for (producer, pinned) in rings {
+            let Some(Pinned { gpu, ring }) = pinned else {
+                reading.push(producer);
+                continue;
+            };
+            let base = frames_base(self.shared) as u64;
+            self.shared += 1;
+            let elsewhere = Elsewhere { base, size: frames.size(), is_read: Arc::default() };
+            let file = frames.file().context("no file")?.try_clone()?;
+            let files = self.gpus.get_mut(&gpu).and_then(|rings| rings.get_mut(ring)).context("no such ring")?;
+            files.frames = Some(RingFrames { file, elsewhere: elsewhere.clone() });
+            reading.push(producer.reading(elsewhere));
+        }
+        Ok(reading)
     }
 
     /// Memory of a GPU for the requests of a ring, where they are to lie there.
@@ -305,6 +351,11 @@ fn pages(size: usize, backing: &Backing, cpu: usize) -> Result<Pages, PagesError
 /// ring has 8.6 GB at most, apart from the others.
 fn shared_base(nth: usize) -> usize {
     (0x2000 << 32) + (nth << 34)
+}
+
+/// Where it maps the frames of a queue, in the same way.
+fn frames_base(nth: usize) -> usize {
+    (0x2800 << 32) + (nth << 34)
 }
 
 /// Where a GPU sees its memory with this ring's requests, in the same way.

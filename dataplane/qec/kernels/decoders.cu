@@ -314,7 +314,7 @@ extern "C" __device__ i32 berth_enqueue_syndromes(const u8 *in, u8 *out, u32 len
     const u8 *base = (const u8 *)s;
     const map *m = (const map *)(base + d->map);
     u64 count = len < 32 ? 0 : long_at(in + 24);
-    bool is_bad = count == 0 || count > MAX_SYNDROMES || long_at(in + 16) != 0 || len - 32 < (count + 7) / 8;
+    bool is_bad = len > room || count == 0 || count > MAX_SYNDROMES || long_at(in + 16) != 0 || len - 32 < (count + 7) / 8;
     session *at = (session *)(memory + d->session);
     if (TID == 0) {
         opened(d, memory);
@@ -365,7 +365,7 @@ extern "C" __device__ i32 berth_get_corrections(const u8 *in, u8 *out, u32 len, 
         return status;
     // The tables of all algorithms begin so.
     u32 observables = ((const u32 *)((const u8 *)s + d->tables))[1], bytes = (observables + 7) / 8;
-    if (len < 17 || (long long)long_at(in + 8) <= 0)
+    if (len < 17 || len > room || (long long)long_at(in + 8) <= 0)
         return BAD_REQUEST;
     session *at = opened(d, memory);
     if (at->state == LATCHED)
@@ -392,6 +392,8 @@ extern "C" __device__ i32 berth_reset_decoder(const u8 *in, u8 *out, u32 len, u3
     const decoder *d = addressed(in, len, s, &status);
     if (!d)
         return status;
+    if (len > room)
+        return BAD_REQUEST;
     session *at = opened(d, memory);
     discard(at, (const map *)((const u8 *)s + d->map));
     at->corrections = 0;

@@ -40,7 +40,7 @@ pub use dispatcher::{Dispatcher, DispatcherStats};
 #[cfg(loom)]
 pub use modelled::{Device, posted};
 pub use outstanding::Outstanding;
-pub use producer::{Overrun, PATIENCE, Producer, ProducerStats, TxError};
+pub use producer::{Elsewhere, Overrun, PATIENCE, Producer, ProducerStats, TxError};
 pub use ring::{ErrorCode, Geometry, Ring, RingError, SlotIndex, pair};
 #[cfg(not(loom))]
 pub use ring::{pair_in, posted, shared};

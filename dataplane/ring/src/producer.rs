@@ -1,6 +1,13 @@
 //! The host's side of a ring: requests in, answers out.
 
-use std::{iter::Sum, time::Duration};
+use std::{
+    iter::Sum,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use berth_port::{Family, Nanos};
 
@@ -31,6 +38,7 @@ pub struct Producer {
     tx: Lane,
     /// Where requests go that a device reads in its own memory; `rx` is unused then.
     posted: Option<Posted>,
+    elsewhere: Option<Elsewhere>,
     slots: u32,
     /// Next slot to fill.
     head: Cursor,
@@ -54,6 +62,17 @@ pub struct Producer {
     is_trusted: bool,
     stats: ProducerStats,
     owner: Owner,
+}
+
+/// Memory outside of the ring that the dispatcher reads too.
+#[derive(Debug, Clone)]
+pub struct Elsewhere {
+    /// Where the dispatcher sees its first byte.
+    pub base: u64,
+    /// Its size in bytes.
+    pub size: usize,
+    /// Set once a dispatcher reads there.
+    pub is_read: Arc<AtomicBool>,
 }
 
 /// Requests in a device's memory, where a look takes a round trip to it.
@@ -83,6 +102,8 @@ berth_port::counters! {
     pub struct ProducerStats {
         /// Does not include refused pushes.
         pushed = ring_pushed: RING_REQUESTS,
+        /// Those of them that were announced where they lie, and not copied into their slots.
+        in_place = ring_in_place: RING_EVENTS { event: "in_place" },
         /// Answers taken, error codes included.
         collected = ring_collected: RING_ANSWERS,
         /// Pushes refused because the next slot was still in use.
@@ -103,6 +124,7 @@ impl Sum for ProducerStats {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             pushed: sum.pushed + one.pushed,
+            in_place: sum.in_place + one.in_place,
             collected: sum.collected + one.collected,
             overruns: sum.overruns + one.overruns,
             errors: sum.errors + one.errors,
@@ -140,6 +162,7 @@ impl Producer {
             rx,
             tx,
             posted: None,
+            elsewhere: None,
             slots,
             head: Cursor::START,
             tail: Cursor::START,
@@ -168,6 +191,16 @@ impl Producer {
         let out = Outstanding::new(lane.clone(), self.tx.clone(), self.slots, [owner, self.owner.clone()]);
         let posted = Posted { lane, out: out.clone(), given_up: None };
         (Self { posted: Some(posted), ..self }, out)
+    }
+
+    /// Lets requests lie in this memory, too: [`Producer::push_at`].
+    ///
+    /// # Panics
+    /// On an internal ring, and where requests lie in a device's memory.
+    #[must_use]
+    pub fn reading(self, elsewhere: Elsewhere) -> Self {
+        assert!(!self.is_internal() && self.posted.is_none(), "such a ring's requests lie in their slots");
+        Self { elsewhere: Some(elsewhere), ..self }
     }
 
     /// Lets answers come up to `patience` after their requests were freed. Zero is for dispatchers that publish the answer
@@ -227,11 +260,45 @@ impl Producer {
         if self.posted.is_none() {
             self.rx.store(slot, if self.rx.is_internal() { head.message(len) } else { self.rx.address(slot) });
         }
+        Ok(self.pushed())
+    }
+
+    /// The address that announces a request `at` so many bytes into the memory of [`Producer::reading`]. `None` if it has to be
+    /// copied: nobody reads there yet, the slot's size does not fit there, or it is at no multiple of 4.
+    #[inline]
+    pub fn address(&self, at: usize) -> Option<u64> {
+        let Elsewhere { base, size, is_read } = self.elsewhere.as_ref()?;
+        // Readers take whole lines.
+        let read = self.rx.slot_size().next_multiple_of(64);
+        let fits = at.is_multiple_of(4) && at.checked_add(read).is_some_and(|end| end <= *size);
+        (fits && is_read.load(Relaxed)).then(|| base + at as u64)
+    }
+
+    /// Announces a request at this [address](Producer::address) in the next slot's turn. It must stay as it is until that slot's
+    /// answer is taken.
+    ///
+    /// # Errors
+    /// The slot is still in use; counted.
+    #[inline]
+    pub fn push_at(&mut self, address: u64) -> Result<SlotIndex, Overrun> {
+        if !self.can_push() {
+            self.stats.overruns += 1;
+            return Err(Overrun);
+        }
+        self.rx.store(self.head.slot, address);
+        self.stats.in_place += 1;
+        Ok(self.pushed())
+    }
+
+    /// Counts the next slot as filled, and returns it.
+    #[inline]
+    fn pushed(&mut self) -> SlotIndex {
+        let slot = self.head.slot;
         self.head.advance(self.slots);
         self.outstanding += 1;
         self.free -= 1;
         self.stats.pushed += 1;
-        Ok(slot)
+        slot
     }
 
     /// Whether the next slot is free both ways.

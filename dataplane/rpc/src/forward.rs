@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use berth_kernels::{Sent, Ticket};
-use berth_port::{BURST, Frame, Nanos, Peer, Port, PostError, ReplyTo, Sampler};
-use berth_ring::{Overrun, Producer, ProducerStats, TxError};
+use berth_port::{BURST, Frame, Nanos, Peer, Port, PostError, ReplyTo, Sampler, Verdict};
+use berth_ring::{Overrun, Producer, ProducerStats, SlotIndex, TxError};
 use berth_wire::rpc::{HeaderForm, RequestHeader, ResponseHeader, status};
 
 use crate::{
@@ -32,6 +32,8 @@ pub(crate) struct Forward {
     form: HeaderForm,
     /// The requester of each slot's request.
     callers: Vec<Caller>,
+    /// Frames that slots' requests lie in, by the numbers under which the port keeps them.
+    kept: Vec<Option<u32>>,
     /// Slot of the oldest request that has no answer yet.
     oldest: usize,
     /// Number of slots before the oldest whose requests were answered here because their time was up.
@@ -72,6 +74,7 @@ impl Forward {
             first,
             form,
             callers: vec![nobody; ring.slots() as usize],
+            kept: vec![None; ring.slots() as usize],
             oldest: 0,
             given_up: 0,
             turn: Nanos(0),
@@ -80,12 +83,13 @@ impl Forward {
         }
     }
 
-    /// Whether the worker is told how many bytes of a request are there.
-    pub(crate) fn is_internal(&self) -> bool {
-        self.ring.is_internal()
+    /// Whether a request of which bytes are missing can be told from a whole one.
+    pub(crate) fn takes_cut(&self) -> bool {
+        self.ring.is_trusted()
     }
 
-    /// Copies a request into the next slot. `place` is its client's, unless all clients are idle.
+    /// Puts a request into the next slot: where it lies, if the worker reads there, which the verdict says, or a copy. `place` is
+    /// its client's, unless all clients are idle.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -94,12 +98,23 @@ impl Forward {
         budget: Option<Duration>,
         now: Nanos,
         (turns, place): (Option<&mut Turns>, Option<Place>),
-    ) -> Result<(), Overrun> {
-        let message = &frame.data()[..self.form.len() + request.arg_len];
-        let slot = self.fill(now, |slot| {
-            slot[..message.len()].copy_from_slice(message);
-            message.len()
-        })?;
+    ) -> Result<Verdict, Overrun> {
+        let (form, is_cut) = (self.form, request.is_cut() && !self.ring.is_internal());
+        let lies = frame.place().filter(|_| !is_cut);
+        let lies = lies.and_then(|lies| Some((lies.number, self.ring.address(lies.at)?)));
+        let slot = if let Some((_, address)) = lies {
+            self.announce(now, |ring| ring.push_at(address))?
+        } else {
+            let message = &frame.data()[..form.len() + request.arg_len];
+            self.fill(now, |slot| {
+                slot[..message.len()].copy_from_slice(message);
+                if is_cut {
+                    // Whatever its length, the slot has more of an earlier request.
+                    let _ = RequestHeader { arg_len: u32::MAX, ..request.header }.write(form, slot);
+                }
+                message.len()
+            })?
+        };
         let peer = frame.peer();
         let pending = turns.map(|turns| {
             let place = place.unwrap_or_else(|| turns.place(peer));
@@ -114,7 +129,8 @@ impl Forward {
             pending,
             queued: None,
         };
-        Ok(())
+        self.kept[slot] = lies.map(|(number, _)| number);
+        Ok(if lies.is_some() { Verdict::Keep } else { Verdict::Drop })
     }
 
     /// Writes a message that waited in a queue into the next slot, as a request of function `id`; returns the slot.
@@ -148,8 +164,18 @@ impl Forward {
     /// Fills the next slot.
     #[inline]
     fn fill(&mut self, now: Nanos, fill: impl FnOnce(&mut [u8]) -> usize) -> Result<usize, Overrun> {
+        self.announce(now, |ring| ring.push(fill))
+    }
+
+    /// Gives the ring the next request.
+    #[inline]
+    fn announce(
+        &mut self,
+        now: Nanos,
+        push: impl FnOnce(&mut Producer) -> Result<SlotIndex, Overrun>,
+    ) -> Result<usize, Overrun> {
         let is_first = self.ring.outstanding() as usize == self.given_up;
-        let slot = self.ring.push(fill)?;
+        let slot = push(&mut self.ring)?;
         if is_first {
             self.turn = self.turn.max(now);
         }
@@ -185,7 +211,11 @@ impl Forward {
         record: &mut impl FnMut(Stage, u64),
     ) -> bool {
         while self.given_up > 0 {
-            if !self.ring.collect_if(|_, _| true) {
+            let (kept, port) = (&mut self.kept, &mut *out.port);
+            if !self.ring.collect_if(|slot, _| {
+                give_back(kept, slot, port);
+                true
+            }) {
                 return false;
             }
             self.given_up -= 1;
@@ -197,13 +227,16 @@ impl Forward {
         if out.is_blocked() {
             return false;
         }
-        let Self { ring, form, callers, oldest, .. } = self;
+        let Self { ring, form, callers, kept, oldest, .. } = self;
         let (caller, is_trusted) = (callers[*oldest], ring.is_trusted());
-        let taken = ring.collect_if(|_, answer| {
+        let taken = ring.collect_if(|slot, answer| {
             let outcome = read_answer(*form, answer, caller.request_id, is_trusted);
             let taken = out.answer(&caller, outcome.unwrap_or(Err(status::HANDLER_FAILED)));
             if taken && outcome.is_none() {
                 out.counts.add(Event::BadResult);
+            }
+            if taken {
+                give_back(kept, slot, out.port);
             }
             taken
         });
@@ -252,6 +285,14 @@ impl Forward {
 
     pub(crate) fn stats(&self) -> ProducerStats {
         self.ring.stats()
+    }
+}
+
+/// Gives the port the frame in which a slot's request lay, if it kept one.
+#[inline]
+fn give_back<P: Port>(kept: &mut [Option<u32>], slot: SlotIndex, port: &mut P) {
+    if let Some(number) = kept[slot.0 as usize].take() {
+        port.release(number);
     }
 }
 

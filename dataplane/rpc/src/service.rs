@@ -308,14 +308,14 @@ impl<H: Handlers, C: Clock, R: FnMut(Stage, u64)> Service for RpcService<H, C, R
             && let Some(ring) = self.rings.get_mut(index.0)
         {
             // A foreign dispatcher would take an earlier request's bytes for those that are not there.
-            if request.is_cut() && !ring.is_internal() {
+            if request.is_cut() && !ring.takes_cut() {
                 return self.refuse(frame, &header, status::BAD_LENGTH, behind);
             }
             if behind.is_some_and(|behind| !self.turns.as_ref().is_some_and(|turns| turns.admits(behind, index))) {
                 return self.leave_out();
             }
-            if ring.push(frame, &request, rule.budget, now.mono, (self.turns.as_mut(), place)).is_ok() {
-                return Verdict::Drop;
+            if let Ok(verdict) = ring.push(frame, &request, rule.budget, now.mono, (self.turns.as_mut(), place)) {
+                return verdict;
             }
             self.counts.add(Event::RingFull);
             Err(status::OVERLOADED)

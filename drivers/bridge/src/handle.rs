@@ -67,7 +67,7 @@ impl Bridge {
         let (ring, producer) = ring(geometry, pinned)?;
         let producer = producer.patient(patience);
         let rules = Rules { form, slot_size: size, pads: driver.traits().speaks_udp };
-        let opening = Opening { queues: 1, max_frame: size, waiting: None, runtime: &runtime };
+        let opening = Opening { queues: 1, max_frame: size, waiting: None, kept: 0, runtime: &runtime };
         let (queues, facts) = driver.queues(&opening).map_err(|why| Failure::internal(&why))?;
         let Some(queue) = queues.into_iter().next() else {
             return Err(Failure::internal(&anyhow::anyhow!("the port has no queue")));

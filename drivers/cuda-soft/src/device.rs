@@ -143,7 +143,7 @@ export! {
         is_device(device)?;
         // Threads of a block and blocks of a grid, of a warp and of a multiprocessor; multiprocessors; no time limit of
         // kernels; compute capability; memory of the host at its own addresses; shared memory; blocks of a multiprocessor;
-        // network cards reach its memory, and all GPUs see in order what they wrote; dma-bufs.
+        // network cards reach its memory, and all GPUs see in order what they wrote; dma-bufs; memory of the host that it only reads.
         let known = match attribute {
             1..=3 => 1024,
             4 => 64,
@@ -156,6 +156,7 @@ export! {
             17 | 76 => 0,
             75 => 9,
             91 | 116 | 124 => 1,
+            113 => i32::from(env::var_os("CUDA_SOFT_WRITES_ALL").is_none()),
             118 => 200,
             _ => return Err(INVALID_VALUE),
         };

@@ -17,6 +17,9 @@ const OUT_OF_MEMORY: i32 = 2;
 /// `CU_MEMHOSTALLOC_DEVICEMAP`
 const MAPPED: c_uint = 2;
 
+/// `CU_MEMHOSTREGISTER_READ_ONLY`
+const READ_ONLY: c_uint = 8;
+
 /// Memory that is mapped for as long as kernels may reach it: the caller's, which he unmaps after he unregistered it, or the
 /// device's own.
 pub(crate) struct Mapped {
@@ -97,7 +100,12 @@ export! {
     fn cuMemHostRegister_v2(host: *mut c_void, bytes: usize, flags: c_uint) {
         let base = NonNull::new(host.cast::<u8>()).filter(|_| bytes > 0).ok_or(INVALID_VALUE)?;
         idle(|gpu| {
-            gpu.soft.register(Arc::new(Mapped { base, size: bytes })).map_err(|e| e.code)?;
+            let memory = Arc::new(Mapped { base, size: bytes });
+            let registered = match flags & READ_ONLY {
+                0 => gpu.soft.register(memory),
+                _ => gpu.soft.register_to_read(memory),
+            };
+            registered.map_err(|e| e.code)?;
             if flags & MAPPED != 0 {
                 gpu.registered.push(host.addr() as u64);
             }

@@ -9,12 +9,14 @@ typedef u32 quad __attribute__((ext_vector_type(4)));
 typedef int (*handler)(const void *in, void *out, u32 arg_len, u32 max_result_len, u32 *result_len);
 
 // As drivers/gpu/src/dispatch.rs lays it out. `posted`: requests lie in memory of the device, which the host does not read: it
-// fills a slot again once it has the answer.
+// fills a slot again once it has the answer. A flag may also be the address of a request in `elsewhere` bytes from `base` on, at a
+// multiple of 4, with a stride's bytes behind it.
 struct ring {
     u64 *rx_flags, *tx_flags;
     u8 *rx_data, *tx_data;
     u64 stride;
     u32 slots, slot_size, header, posted;
+    u64 base, elsewhere;
 };
 
 // What a function takes: `fixed` bytes, and with `unit` any number of its multiples more.
@@ -22,8 +24,9 @@ struct function {
     u32 id, flags, fixed, unit;
 };
 
-// Of a function: all threads of the block call it; it may answer negative statuses, which are the dispatcher's else.
-enum { PARALLEL = 1, BUILT_IN = 2 };
+// Of a function: all threads of the block call it; it may answer negative statuses, which are the dispatcher's else; it is called
+// with an `arg_len` beyond the slot too, to refuse it by itself.
+enum { PARALLEL = 1, BUILT_IN = 2, CHECKS_LENGTH = 4 };
 
 // Made for each configuration (drivers/gpu/src/functions.rs).
 extern "C" __device__ handler berth_handlers[];
@@ -87,6 +90,12 @@ static __device__ void copy(quad *to, const quad *from, u32 begin, u32 end) {
         to[at] = from[at];
 }
 
+// The same from any multiple of 4 bytes.
+static __device__ void copy_words(quad *to, u64 from, u32 begin, u32 end) {
+    for (u32 at = 4 * begin + TID_X; at < 4 * end; at += NTID_X)
+        ((u32 *)to)[at] = ((const u32 *)from)[at];
+}
+
 // Finds the function of a request that is to have `arg_len` bytes; a negative status if it cannot be called.
 static __device__ int find(u32 id, u32 arg_len) {
     for (u32 at = 0; at < berth_count; at++) {
@@ -111,20 +120,23 @@ static __device__ int outcome(int returned, u32 len, u32 room, u32 flags) {
 static __device__ void serve(const struct ring *ring, u32 slot, u64 flag) {
     u64 offset = slot * ring->stride;
     const quad *rx = (const quad *)(ring->rx_data + offset);
+    u32 in_place = flag != (u64)rx;
     quad *tx = (quad *)(ring->tx_data + offset);
     quad *in = slots, *out = slots + ring->stride / 16;
     u32 *request = (u32 *)in, *answer = (u32 *)out;
     u64 published = (u64)tx;
-    if (flag != (u64)rx) {
+    if (in_place && (flag % 4 || flag < ring->base || flag - ring->base >= ring->elsewhere)) {
         published = 0xDEADull << 48 | BAD_FLAG;
     } else {
         // One line has the header and the arguments of most requests.
-        copy(in, rx, 0, 4);
+        u32 line = ring->stride < 64 ? ring->stride / 16 : 4;
+        in_place ? copy_words(in, flag, 0, line) : copy(in, rx, 0, line);
         SYNC();
         u32 arg_len = request[2], room = ring->slot_size - ring->header;
         u32 fits = arg_len <= room;
         if (fits && arg_len + ring->header > 64) {
-            copy(in, rx, 4, (ring->header + arg_len + 15) / 16);
+            u32 end = (ring->header + arg_len + 15) / 16;
+            in_place ? copy_words(in, flag, 4, end) : copy(in, rx, 4, end);
             SYNC();
         }
         if (request[0] != REQUEST) {
@@ -132,11 +144,13 @@ static __device__ void serve(const struct ring *ring, u32 slot, u64 flag) {
         } else {
             void *args = (u8 *)in + ring->header, *results = (u8 *)out + ring->header;
             if (TID_X == 0) {
-                int found = fits ? find(request[1], arg_len) : BAD_LENGTH;
+                int found = find(request[1], arg_len);
+                u32 flags = found < 0 ? 0 : berth_functions[found].flags;
+                if (!fits && !(flags & CHECKS_LENGTH))
+                    found = BAD_LENGTH;
                 result_len = chosen = 0;
                 status = found;
-                u32 flags = found < 0 ? 0 : berth_functions[found].flags;
-                if (flags & PARALLEL) {
+                if (found >= 0 && flags & PARALLEL) {
                     chosen = found + 1;
                 } else if (found >= 0) {
                     int returned = berth_handlers[found](args, results, arg_len, room, &result_len);
@@ -179,6 +193,15 @@ static __device__ void serve(const struct ring *ring, u32 slot, u64 flag) {
     }
 }
 
+// Thread 0 tells that its block goes on, about each millisecond, and looks whether it is to stop.
+static __device__ void beat(u64 time, u64 *last, u64 *beaten, u64 *beats, const u32 *stop) {
+    if (time - *last >= 1000000) {
+        *last = time;
+        release(beats + 8 * CTAID_X, ++*beaten);
+        word = acquire_word(stop);
+    }
+}
+
 // `stop`: 0 run, 1 serve what is there and leave, 2 leave. `beats`: a counter each 64 bytes, of each block, which goes up
 // about each millisecond. Without requests for `idle_after` nanoseconds it sleeps for `idle` at a time, after a
 // hundred times as long for 20 times `idle`.
@@ -187,7 +210,7 @@ extern "C" __global__ void berth_dispatch(const struct ring *rings, u32 blocks, 
     const struct ring ring = rings[CTAID_X / blocks];
     u32 first = CTAID_X % blocks, own = ring.slots / blocks;
     u32 cursor = 0, ahead = 0, polls = 0, empty = 0, state = RUN;
-    u64 beat = 0, beaten = 0, busy = now();
+    u64 last_beat = 0, beaten = 0, busy = now();
     if (TID_X == 0)
         word = RUN;
     SYNC();
@@ -211,11 +234,7 @@ extern "C" __global__ void berth_dispatch(const struct ring *rings, u32 blocks, 
                 window = cursor;
                 window_mask = mask;
                 u64 time = now();
-                if (time - beat >= 1000000) {
-                    beat = time;
-                    release(beats + 8 * CTAID_X, ++beaten);
-                    word = acquire_word(stop);
-                }
+                beat(time, &last_beat, &beaten, beats, stop);
                 if (state == DRAIN && empty > own + 32)
                     word = LEAVE;
                 if (mask)
@@ -235,6 +254,9 @@ extern "C" __global__ void berth_dispatch(const struct ring *rings, u32 blocks, 
             u32 at = cursor + last;
             at = at < own ? at : at - own;
             serve(&ring, at * blocks + first, flags[last]);
+            // A window of calls that take long is no silence.
+            if (TID_X == 0)
+                beat(now(), &last_beat, &beaten, beats, stop);
         }
         if (ready) {
             cursor += last + 1;

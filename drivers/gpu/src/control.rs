@@ -34,6 +34,8 @@ pub struct Function {
     pub graph: bool,
     /// Its negative statuses are told as they are; of others as -6.
     pub built_in: bool,
+    /// It is called with an `arg_len` beyond the slot too, and refuses it by itself.
+    pub checks_length: bool,
     /// Bytes of arguments that it takes at least.
     pub fixed: u32,
     /// It takes any number of these more, in bytes; 0 is none.
@@ -96,6 +98,19 @@ pub(crate) struct RingFd {
     pub(crate) header: u32,
     /// Where its requests are, if not in the file.
     pub(crate) vram: Option<VramFd>,
+    /// Where they may be besides.
+    pub(crate) frames: Option<FramesFd>,
+}
+
+/// Memory that only `berth` writes, in which requests may lie.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct FramesFd {
+    /// What the worker maps; it inherited it.
+    pub(crate) fd: i32,
+    /// Its length in bytes.
+    pub(crate) bytes: usize,
+    /// Where flags assume its first byte.
+    pub(crate) at: usize,
 }
 
 /// Memory of the device with a ring's requests, as [`berth_ring::posted`] lays it out.
@@ -117,8 +132,8 @@ pub(crate) struct VramFd {
 pub(crate) enum Report {
     /// It has shut itself in, with these walls beside the filter of system calls.
     Hello { namespaces: bool, landlock: bool },
-    /// It has the device: what kind, and which.
-    Opened { kind: String, device: String },
+    /// It has the device: what kind, and which; and why it cannot read requests where they were received, if it cannot.
+    Opened { kind: String, device: String, unread: Option<String> },
     /// Its functions run.
     Loaded,
     /// It has no device, or they could not be loaded.

@@ -125,6 +125,9 @@ pub trait Device: Send {
     /// Makes memory of whole pages reachable for kernels, at the address that it has in this process.
     fn register(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError>;
 
+    /// The same for memory that this process can only read; kernels that write to it fault.
+    fn register_to_read(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError>;
+
     /// Maps memory of the device's own that another process exported ([`crate::Vram`]), chunks of so many bytes each, one behind
     /// the other from this address on.
     fn attach(&mut self, chunks: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError>;

@@ -13,7 +13,7 @@ use crate::{
     device::{Buffer, Device, DeviceError, Launch, ProgramId},
     functions::{MIXED, OWN, are_graphs, glue, mixed, texts},
     graphs::Graphs,
-    mapping::Mapping,
+    mapping::{Frames, Mapping},
 };
 
 /// What is said of graphs whose requests lie in memory of the device.
@@ -27,7 +27,7 @@ pub(crate) const DRAIN: u32 = 1;
 pub(crate) const LINE: usize = 64;
 
 /// Bytes of `struct ring`.
-const RING: usize = 56;
+const RING: usize = 72;
 
 /// Threads of a block where functions are called by one of them; where all call one.
 pub(crate) const THREADS: [u32; 2] = [32, 128];
@@ -42,6 +42,17 @@ pub(crate) struct ServedRing {
     pub(crate) header: u32,
     /// Memory of the device that has its requests.
     pub(crate) posted: Option<(OwnedFd, VramFd)>,
+    /// Memory in which they may lie besides.
+    pub(crate) frames: Option<Arc<Frames>>,
+}
+
+/// A ring, as a thread for graphs reads it.
+#[derive(Clone)]
+pub(crate) struct Mapped {
+    pub(crate) ring: Arc<Mapping>,
+    /// Bytes of its messages' header.
+    pub(crate) header: u32,
+    pub(crate) frames: Option<Arc<Frames>>,
 }
 
 /// Rings that a device serves.
@@ -51,7 +62,9 @@ pub(crate) struct Dispatcher {
     graphs: Option<JoinHandle<Ended>>,
     /// What it runs, or ran.
     program: Option<ProgramId>,
-    mappings: Vec<(Arc<Mapping>, u32)>,
+    mappings: Vec<Mapped>,
+    /// Why it does not read requests where they were received.
+    unread: Option<String>,
     /// Requests of some ring are in memory of the device, which this process does not read.
     has_posted: bool,
     /// Descriptions of all rings, as kernels read them.
@@ -72,9 +85,9 @@ impl Dispatcher {
         let all_blocks = blocks * rings.len() as u32;
         let described = device.allocate(RING * rings.len())?;
         let words = device.allocate(LINE * (1 + all_blocks as usize))?;
-        let (mut shared, mut has_posted) = (0, false);
-        let mappings = rings.iter().map(|ring| (ring.mapping.clone(), ring.header)).collect();
-        for (index, ServedRing { mapping, header, posted }) in rings.into_iter().enumerate() {
+        let (mut shared, mut has_posted, mut unread) = (0, false, None);
+        let mut mappings = Vec::new();
+        for (index, ServedRing { mapping, header, posted, frames }) in rings.into_iter().enumerate() {
             let (front, base) = (*mapping.front(), mapping.base().addr().get() as u64);
             if front.slots % blocks != 0 {
                 let message = format!("{} slots cannot be shared among {blocks} blocks", front.slots);
@@ -90,7 +103,18 @@ impl Dispatcher {
             let mut bytes: Vec<u8> = long.into_iter().chain([front.stride]).flat_map(u64::to_le_bytes).collect();
             let words = [front.slots, front.slot_size as u32, header, is_posted];
             bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
+            let mut elsewhere = [0; 2];
+            if let Some(frames) = &frames {
+                // A stride's bytes are read from wherever a request begins.
+                let begins = (frames.size() + 1).saturating_sub(front.stride as usize);
+                elsewhere = [frames.base().addr().get() as u64, begins as u64];
+                if let Err(why) = device.register_to_read(frames.clone()) {
+                    (unread, elsewhere) = (Some(why.message), [0; 2]);
+                }
+            }
+            bytes.extend(elsewhere.into_iter().flat_map(u64::to_le_bytes));
             described.memory.write_at(RING * index, &bytes);
+            mappings.push(Mapped { ring: mapping.clone(), header, frames });
             device.register(mapping)?;
         }
         Ok(Self {
@@ -98,6 +122,7 @@ impl Dispatcher {
             graphs: None,
             program: None,
             mappings,
+            unread,
             has_posted,
             rings: described,
             blocks,
@@ -121,7 +146,7 @@ impl Dispatcher {
             if self.has_posted {
                 return Err(DeviceError::other(POSTED));
             }
-            let graphs = Graphs::new(device, &self.mappings, functions, self.words.clone());
+            let graphs = Graphs::new(device, self.mappings.clone(), functions, self.words.clone());
             let graphs = graphs.map_err(|e| named(&e, functions, 0))?;
             self.program = Some(graphs.program());
             let thread = thread::Builder::new().name("graphs".into()).spawn(move || graphs.run());
@@ -167,6 +192,11 @@ impl Dispatcher {
     /// Which device it is: kind and name.
     pub(crate) fn identity(&self) -> Option<(&'static str, &str)> {
         self.device.as_ref().map(|device| (device.kind(), device.place()))
+    }
+
+    /// Why requests are to be copied into their slots, if they are.
+    pub(crate) fn unread(&self) -> Option<&str> {
+        self.unread.as_deref()
     }
 
     /// Whether the kernel runs; not if it was not started, or its end was told.

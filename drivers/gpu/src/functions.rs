@@ -151,7 +151,9 @@ pub(crate) fn glue(functions: &Functions, tables: &[u64]) -> String {
     let mut text = String::from(".version 6.3\n.target sm_70\n.address_size 64\n");
     let mut tables = tables.iter();
     let (mut names, mut words, mut declared) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, Function { id, code, parallel, built_in, fixed, unit, graph: _ }) in functions.all.iter().enumerate() {
+    for (index, Function { id, code, parallel, built_in, checks_length, fixed, unit, graph: _ }) in
+        functions.all.iter().enumerate()
+    {
         let name = match code {
             Code::Increment => "berth_rpc_increment".to_owned(),
             Code::MockDecode { .. } => format!("berth_mock_decode_{index}"),
@@ -173,7 +175,7 @@ pub(crate) fn glue(functions: &Functions, tables: &[u64]) -> String {
             declared.push(name.clone());
         }
         names.push(name);
-        let flags = u32::from(*parallel) | u32::from(*built_in) << 1;
+        let flags = u32::from(*parallel) | u32::from(*built_in) << 1 | u32::from(*checks_length) << 2;
         words.push(format!("{id}, {flags}, {fixed}, {unit}"));
     }
     let count = names.len();

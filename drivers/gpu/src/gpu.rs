@@ -15,13 +15,13 @@ use std::{
 use berth_memory::Memory as _;
 use berth_port::{Family, Tables};
 use berth_process::supervise::{End, Patience, Supervised, Ward};
-use berth_ring::{ErrorCode, Outstanding};
+use berth_ring::{Elsewhere, ErrorCode, Outstanding};
 use tracing::{error, info, warn};
 
 use crate::{
     child,
     choice::Choice,
-    control::{self, Functions, Report, RingFd, VramFd, line},
+    control::{self, FramesFd, Functions, Report, RingFd, VramFd, line},
     dispatch::POSTED,
     functions::are_graphs,
     mapping::{At, Mapping},
@@ -59,6 +59,17 @@ pub struct RingFile {
     pub header: u32,
     /// Where its requests are, if not in the file.
     pub vram: Option<RingVram>,
+    /// Where they may be besides.
+    pub frames: Option<RingFrames>,
+}
+
+/// Memory that only `berth` writes, in which requests of a ring may lie.
+#[derive(Debug)]
+pub struct RingFrames {
+    /// The file, of which the worker gets a descriptor.
+    pub file: File,
+    /// What the ring's producer knows of it: where the worker maps it, how long it is, and whether it is read.
+    pub elsewhere: Elsewhere,
 }
 
 /// Memory of the GPU with a ring's requests, in the layout of [`berth_ring::posted`].
@@ -276,7 +287,8 @@ struct Worker {
 impl Ward for Worker {
     fn command(&mut self) -> Command {
         let vram = |ring: &RingFile| ring.vram.as_ref().map(|vram| vram.memory.as_fd().as_raw_fd());
-        let files = self.rings.iter().flat_map(|(_, ring)| [Some(ring.file.as_raw_fd()), vram(ring)]);
+        let frames = |ring: &RingFile| ring.frames.as_ref().map(|frames| frames.file.as_raw_fd());
+        let files = self.rings.iter().flat_map(|(_, ring)| [Some(ring.file.as_raw_fd()), vram(ring), frames(ring)]);
         let files = files.flatten().collect();
         child::worker(&self.settings.worker, &self.settings.device, files)
     }
@@ -288,10 +300,16 @@ impl Ward for Worker {
             at: memory.at() as u64,
             slots: *slots,
         };
+        let frames = |RingFrames { file, elsewhere }: &RingFrames| FramesFd {
+            fd: file.as_raw_fd(),
+            bytes: elsewhere.size,
+            at: elsewhere.base as usize,
+        };
         let ring = |(_, ring): &(_, RingFile)| RingFd {
             fd: ring.file.as_raw_fd(),
             header: ring.header,
             vram: ring.vram.as_ref().map(vram),
+            frames: ring.frames.as_ref().map(frames),
         };
         let Settings { device, blocks, .. } = &self.settings;
         let rings = self.rings.iter().map(ring).collect();
@@ -315,7 +333,13 @@ impl Ward for Worker {
                     warn!("{name}: {open}");
                 }
             }
-            Ok(Report::Opened { kind, device }) => {
+            Ok(Report::Opened { kind, device, unread }) => {
+                if let Some(why) = &unread {
+                    info!("{name}: requests are copied into their slots: {why}");
+                }
+                for frames in self.rings.iter().filter_map(|(_, ring)| ring.frames.as_ref()) {
+                    frames.elsewhere.is_read.store(unread.is_none(), Relaxed);
+                }
                 *self.state.device.lock().unwrap_or_else(PoisonError::into_inner) = (kind, device);
             }
             Ok(Report::Loaded) => {

@@ -1,18 +1,17 @@
 //! Functions as graphs: this process looks at the rings, and launches a kernel for each request (upstream's host path).
 
 use std::{
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use berth_memory::Memory as _;
+use berth_memory::Memory;
 use berth_ring::ErrorCode;
 
 use crate::{
     control::{Code, Function, Functions},
     device::{Buffer, Device, DeviceError, GraphId, Launch, ProgramId},
-    dispatch::{DRAIN, LINE, THREADS},
+    dispatch::{DRAIN, LINE, Mapped, THREADS},
     functions::own_texts,
     mapping::Mapping,
 };
@@ -36,8 +35,8 @@ const CONTEXT: usize = 40;
 const IDLE_AFTER: Duration = Duration::from_micros(200);
 const IDLE: Duration = Duration::from_micros(50);
 
-/// A ring, the length of its messages' header, and the next slot.
-type Ring = (Arc<Mapping>, usize, u32);
+/// A ring, and its next slot.
+type Ring = (Mapped, u32);
 
 /// Rings whose functions are graphs, with the device that runs them.
 pub(crate) struct Graphs {
@@ -58,12 +57,12 @@ impl Graphs {
     /// Loads what the functions run.
     pub(crate) fn new(
         mut device: Box<dyn Device>,
-        rings: &[(Arc<Mapping>, u32)],
+        rings: Vec<Mapped>,
         functions: &Functions,
         words: Buffer,
     ) -> Result<Self, DeviceError> {
         let texts = own_texts(functions);
-        let stride = rings.iter().map(|(mapping, _)| mapping.front().stride).max().unwrap_or(0);
+        let stride = rings.iter().map(|one| one.ring.front().stride).max().unwrap_or(0);
         let (context, request) = (device.allocate(CONTEXT + 8)?, device.allocate(stride as usize)?);
         let program = device.load(&texts)?;
         let mut prepared = Vec::new();
@@ -79,7 +78,7 @@ impl Graphs {
             };
             prepared.push((function.clone(), device.prepare(program, &launch)?));
         }
-        let rings = rings.iter().map(|(mapping, header)| (mapping.clone(), *header as usize, 0)).collect();
+        let rings = rings.into_iter().map(|ring| (ring, 0)).collect();
         Ok(Self { device, rings, program, functions: prepared, words, context, request })
     }
 
@@ -116,35 +115,41 @@ impl Graphs {
 
     /// Serves the next request of a ring, if there is one.
     fn turn(&mut self, ring: usize) -> Result<bool, DeviceError> {
-        let (mapping, header, slot) = self.rings[ring].clone();
+        let (Mapped { ring: mapping, header, frames }, slot) = self.rings[ring].clone();
         let front = *mapping.front();
         // Filled in order; a dispatcher before this one left off anywhere.
         let Some(slot) = (0..front.slots).map(|n| (slot + n) % front.slots).find(|slot| mapping.request(*slot) != 0)
         else {
             return Ok(false);
         };
-        self.rings[ring].2 = (slot + 1) % front.slots;
+        self.rings[ring].1 = (slot + 1) % front.slots;
         let [rx, tx] = [front.rx_data, front.tx_data].map(|data| (data + u64::from(slot) * front.stride) as usize);
-        let base = mapping.base().addr().get() as u64;
-        let published = if mapping.request(slot) == base + rx as u64 {
-            self.answer(&mapping, header, [rx, tx])?
-        } else {
-            Err(ErrorCode::BAD_FLAG)
+        let (base, flag) = (mapping.base().addr().get() as u64, mapping.request(slot));
+        let in_place = || {
+            let frames = frames.as_deref()?;
+            let at = (flag as usize).checked_sub(frames.base().addr().get())?;
+            (at.checked_add(front.stride as usize)? <= frames.size()).then_some((frames as &dyn Memory, at))
+        };
+        let request = if flag == base + rx as u64 { Some((&*mapping as &dyn Memory, rx)) } else { in_place() };
+        let published = match request {
+            Some(request) => self.answer(&mapping, header as usize, request, tx)?,
+            None => Err(ErrorCode::BAD_FLAG),
         };
         mapping.publish(slot, published.map_or_else(ErrorCode::to_flag, |()| base + tx as u64));
         Ok(true)
     }
 
-    /// Writes the answer to the request at `rx` to `tx`, both within the mapping.
+    /// Writes the answer to the request that lies so far into some memory to `tx`, within the mapping.
     fn answer(
         &mut self,
         mapping: &Mapping,
         header: usize,
-        [rx, tx]: [usize; 2],
+        (memory, rx): (&dyn Memory, usize),
+        tx: usize,
     ) -> Result<Result<(), ErrorCode>, DeviceError> {
         let room = mapping.front().slot_size as usize - header;
         let mut head = [0; 24];
-        mapping.read_at(rx, &mut head[..header]);
+        memory.read_at(rx, &mut head[..header]);
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         if word(0) != REQUEST {
             return Ok(Err(ErrorCode::SLOT_REUSED));
@@ -154,7 +159,7 @@ impl Graphs {
         let outcome = match found {
             Ok(found) => {
                 let mut bytes = vec![0; header + arg_len];
-                mapping.read_at(rx, &mut bytes);
+                memory.read_at(rx, &mut bytes);
                 bytes[..header].copy_from_slice(&head[..header]);
                 self.request.memory.write_at(0, &bytes);
                 self.launch(found, mapping, tx)?;

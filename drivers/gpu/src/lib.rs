@@ -36,7 +36,7 @@ pub use control::{Code, Function, Functions, Module};
 pub use cuda::{Card, Cards, Cuda, Health, refused_node};
 pub use device::{Buffer, Device, DeviceError, GraphId, Launch, Parameter, ProgramId};
 pub use functions::{Problem, check};
-pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, RingVram, Settings};
+pub use gpu::{COUNTERS, Gpu, GpuCounts, GpuError, RingFile, RingFrames, RingVram, Settings};
 pub use lease::{LeaseSettings, LeasedGpu, LeasedMemory};
 pub use once::{Argument, Job, Ran, cards, run};
 pub use session::{

@@ -75,18 +75,11 @@ impl Mapping {
             return Err(wrong("a ring that does not add up"));
         }
         let size = usize::try_from(front.size).map_err(|_| wrong("a ring larger than the address space"))?;
-        let (wanted, more) = match at {
-            At::Base => (front.base as usize, libc::MAP_FIXED_NOREPLACE),
-            At::Anywhere => (0, 0),
+        let at = match at {
+            At::Base => Some(front.base as usize),
+            At::Anywhere => None,
         };
-        let wanted = std::ptr::without_provenance_mut(wanted);
-        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | more);
-        // SAFETY: at a place of the kernel's choice, or one where nothing lies: no memory that exists is touched.
-        let base = unsafe { libc::mmap(wanted, size, rights, flags, file.as_raw_fd(), 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).ok_or_else(|| wrong("mapped at address 0"))?;
+        let base = map(file, size, libc::PROT_READ | libc::PROT_WRITE, at)?;
         Ok(Self { base, size, front })
     }
 
@@ -138,6 +131,59 @@ unsafe impl Memory for Mapping {
     fn size(&self) -> usize {
         self.size
     }
+}
+
+/// Memory of another process, which only that writes.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    base: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the mapping is owned, and only ever handed out as a pointer.
+unsafe impl Send for Frames {}
+// SAFETY: as above.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// Maps the first `size` bytes of a file at this address, to be read.
+    pub(crate) fn new(file: &File, size: usize, at: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < size as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "frames beyond their file"));
+        }
+        map(file, size, libc::PROT_READ, Some(at)).map(|base| Self { base, size })
+    }
+}
+
+// SAFETY: mapped until drop, at an address that stays; initialised by the file. It is registered to be read alone.
+unsafe impl Memory for Frames {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `new`.
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
+        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
+    }
+}
+
+/// Maps the front of a file, shared: at an address where nothing lies, or wherever there is room.
+fn map(file: &File, size: usize, rights: libc::c_int, at: Option<usize>) -> io::Result<NonNull<u8>> {
+    let more = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+    let wanted = std::ptr::without_provenance_mut(at.unwrap_or(0));
+    // SAFETY: at a place of the kernel's choice, or one where nothing lies: no memory that exists is touched.
+    let base = unsafe { libc::mmap(wanted, size, rights, libc::MAP_SHARED | more, file.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "mapped at address 0"))
 }
 
 impl Drop for Mapping {

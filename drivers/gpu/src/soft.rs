@@ -57,7 +57,7 @@ fn numbered(error: LaunchError) -> DeviceError {
 impl Soft {
     /// Frees memory that [`Device::allocate`] made, by its address.
     pub fn release(&mut self, address: u64) {
-        self.memory.all.retain(|memory| memory.base().addr().get() as u64 != address);
+        self.memory.all.retain(|(memory, _)| memory.base().addr().get() as u64 != address);
     }
 
     /// The names of a program's kernels.
@@ -97,12 +97,17 @@ impl Device for Soft {
 
     fn allocate(&mut self, bytes: usize) -> Result<Buffer, DeviceError> {
         let memory: Arc<dyn Memory> = Arc::new(Heap::new(bytes));
-        self.memory.add(memory.clone());
+        self.memory.add(memory.clone(), May::Write);
         Ok(Buffer { address: memory.base().addr().get() as u64, memory })
     }
 
     fn register(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError> {
-        self.memory.add(memory);
+        self.memory.add(memory, May::Write);
+        Ok(())
+    }
+
+    fn register_to_read(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError> {
+        self.memory.add(memory, May::Read);
         Ok(())
     }
 
@@ -206,27 +211,35 @@ impl Host for Clock {
     }
 }
 
+/// What kernels may do with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum May {
+    Read,
+    /// And read.
+    Write,
+}
+
 /// Memory at the addresses of this process, which hosts and devices write at any time: every access is atomic.
 #[derive(Debug, Clone, Default)]
 struct Shared {
-    all: Vec<Arc<dyn Memory>>,
+    all: Vec<(Arc<dyn Memory>, May)>,
     /// Which was used last.
     last: usize,
 }
 
 impl Shared {
-    fn add(&mut self, memory: Arc<dyn Memory>) {
-        self.all.push(memory);
+    fn add(&mut self, memory: Arc<dyn Memory>, may: May) {
+        self.all.push((memory, may));
     }
 
-    /// The pointer to `width` bytes at this address, which is a multiple of it, if the kernel may touch them.
+    /// The pointer to `width` bytes at this address, which is a multiple of it, if the kernel may do that there.
     #[inline]
-    fn find(&mut self, at: u64, width: Width) -> Result<*mut u8, Refused> {
-        let inside = |memory: &Arc<dyn Memory>| {
+    fn find(&mut self, at: u64, width: Width, wanted: May) -> Result<*mut u8, Refused> {
+        let inside = |(memory, may): &(Arc<dyn Memory>, May)| {
             let offset = (at as usize).checked_sub(memory.base().addr().get())?;
             let end = offset.checked_add(usize::from(width.bytes()))?;
             // SAFETY: within the memory.
-            (end <= memory.size()).then(|| unsafe { memory.base().as_ptr().add(offset) })
+            (end <= memory.size() && wanted <= *may).then(|| unsafe { memory.base().as_ptr().add(offset) })
         };
         if let Some(found) = self.all.get(self.last).and_then(inside) {
             return Ok(found);
@@ -273,7 +286,7 @@ macro_rules! atomic {
 impl berth_ptx::Memory for Shared {
     #[inline]
     fn load(&mut self, at: u64, width: Width, order: Order) -> Result<u64, Refused> {
-        let at = self.find(at, width)?;
+        let at = self.find(at, width, May::Read)?;
         let order = match order.semantics {
             Semantics::Weak | Semantics::Relaxed | Semantics::Release => Ordering::Relaxed,
             Semantics::Acquire | Semantics::AcquireRelease => Ordering::Acquire,
@@ -284,7 +297,7 @@ impl berth_ptx::Memory for Shared {
 
     #[inline]
     fn store(&mut self, at: u64, width: Width, value: u64, order: Order) -> Result<(), Refused> {
-        let at = self.find(at, width)?;
+        let at = self.find(at, width, May::Write)?;
         let order = match order.semantics {
             Semantics::Weak | Semantics::Relaxed | Semantics::Acquire => Ordering::Relaxed,
             Semantics::Release | Semantics::AcquireRelease => Ordering::Release,
@@ -295,7 +308,7 @@ impl berth_ptx::Memory for Shared {
     }
 
     fn update(&mut self, at: u64, width: Width, _: Order, f: impl Fn(u64) -> u64) -> Result<u64, Refused> {
-        let at = self.find(at, width)?;
+        let at = self.find(at, width, May::Write)?;
         let (seq, f) = (Ordering::SeqCst, |old: u64| f(old));
         Ok(atomic!(at, width, atomic, Int => {
             let changed = atomic.fetch_update(seq, seq, |old| Some(f(Int::into(old)) as Int));

@@ -18,7 +18,7 @@ use crate::{
     control::{Command, Functions, Report, RingFd, line},
     dispatch::{Dispatcher, ServedRing},
     lease::process,
-    mapping::{At, Mapping},
+    mapping::{At, Frames, Mapping},
     once, session, vram,
     walls::shut_in,
 };
@@ -76,7 +76,8 @@ fn mapped(rings: &[RingFd]) -> io::Result<Vec<ServedRing>> {
         let mapping = Arc::new(Mapping::new(&inherited(ring.fd)?, At::Base)?);
         let posted =
             ring.vram.map(|vram| Ok::<_, io::Error>((OwnedFd::from(inherited(vram.fd)?), vram))).transpose()?;
-        Ok(ServedRing { mapping, header: ring.header, posted })
+        let frames = ring.frames.map(|frames| Frames::new(&inherited(frames.fd)?, frames.bytes, frames.at));
+        Ok(ServedRing { mapping, header: ring.header, posted, frames: frames.transpose()?.map(Arc::new) })
     };
     rings.iter().map(mapped).collect()
 }
@@ -95,7 +96,10 @@ fn serve(mut control: &UnixStream) -> io::Result<bool> {
                 match serde_json::from_slice(&std::mem::take(&mut read))? {
                     Command::Open { device, rings, blocks } => {
                         let rings = mapped(&rings)?;
-                        let bytes = rings.iter().map(|ring| ring.mapping.size() as u64).sum();
+                        let mapped = |ring: &ServedRing| {
+                            (ring.mapping.size() + ring.frames.as_ref().map_or(0, |frames| frames.size())) as u64
+                        };
+                        let bytes = rings.iter().map(mapped).sum();
                         let posted = rings.iter().filter_map(|ring| ring.posted.as_ref());
                         let keep: Vec<_> = posted.map(|(exported, _)| exported.as_fd()).collect();
                         let Walls { namespaces, landlock } = shut_in(&device, bytes, &keep)?;
@@ -104,7 +108,8 @@ fn serve(mut control: &UnixStream) -> io::Result<bool> {
                             Ok(opened) => {
                                 if let Some((kind, device)) = opened.identity() {
                                     let (kind, device) = (kind.to_owned(), device.to_owned());
-                                    control.write_all(&line(&Report::Opened { kind, device }))?;
+                                    let unread = opened.unread().map(str::to_owned);
+                                    control.write_all(&line(&Report::Opened { kind, device, unread }))?;
                                 }
                                 dispatcher = Some(opened);
                             }

@@ -21,11 +21,12 @@ mod udp;
 mod uring;
 mod verbs;
 
-use std::{fmt::Display, net::SocketAddr};
+use std::{fmt::Display, net::SocketAddr, sync::Arc};
 
 use berth_control::Polled;
 use berth_fabric::Binding;
 use berth_keys::{Binds, Owned, Owner, Table};
+use berth_pages::Pages;
 use berth_port::{Port, Tables, Task};
 
 pub use client::{Client, Connect, Meet, PortUser};
@@ -139,6 +140,12 @@ pub trait OpenQueue: Send {
     fn binding(&self, _port: &str) -> Option<Box<dyn Binding>> {
         None
     }
+
+    /// The memory that frames are received into, for others to read those that are kept ([`Opening::kept`]), or why none
+    /// can be; `None` if the driver knows no such thing.
+    fn frames(&self) -> Option<Result<Arc<Pages>, String>> {
+        None
+    }
 }
 
 /// The use of a queue, whatever its type.
@@ -162,6 +169,8 @@ pub struct Opening<'a> {
     pub max_frame: usize,
     /// Number of frames that may wait in front of each queue; `None` for the driver's default.
     pub waiting: Option<u32>,
+    /// Number of frames of each queue that a GPU may read where they lie; 0 for none.
+    pub kept: u32,
     /// Settings that all ports share.
     pub runtime: &'a Runtime,
 }

@@ -109,6 +109,12 @@ macro_rules! roster {
                     $($(#[cfg(feature = $feature)])? Self::$driver(queue) => queue.binding(port),)*
                 }
             }
+
+            fn frames(&self) -> Option<Result<Arc<Pages>, String>> {
+                match self {
+                    $($(#[cfg(feature = $feature)])? Self::$driver(queue) => queue.frames(),)*
+                }
+            }
         }
 
         impl std::fmt::Debug for Queue {

@@ -3,6 +3,7 @@
 
 mod cuda;
 mod decoders;
+mod in_place;
 mod vram;
 
 use std::{

@@ -53,6 +53,10 @@ const STREAM: c_uint = 1;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`, and the same of memory that is registered.
 const PINNED: c_uint = 3;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`
+const TO_READ: c_uint = 8;
+/// `CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED`
+const READ_ONLY: c_int = 113;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: only what is enqueued is captured.
 const CAPTURE: c_int = 2;
@@ -143,6 +147,26 @@ impl Cuda {
         // SAFETY: the context lives as long as the process.
         unsafe { call!(driver.context_set(self.context)) }?;
         Ok(driver)
+    }
+
+    /// Registers whole pages of the host's, with these flags.
+    fn register_as(&mut self, memory: Arc<dyn Memory>, flags: c_uint) -> Result<(), DeviceError> {
+        let driver = self.enter_idle()?;
+        let (base, size) = (memory.base(), memory.size().next_multiple_of(PAGE));
+        if base.addr().get() % PAGE != 0 {
+            return Err(DeviceError::new(code::INVALID_VALUE, "memory that does not begin with a page"));
+        }
+        let mut address = 0;
+        // SAFETY: memory is mapped by whole pages, and stays: this keeps it as long as the process lives.
+        unsafe {
+            call!(driver.host_register(base.as_ptr().cast(), size, flags))?;
+            call!(driver.host_address(&raw mut address, base.as_ptr().cast(), 0))?;
+        }
+        self.memory.push(memory);
+        if address != base.addr().get() as u64 {
+            return Err(DeviceError::other("the GPU sees this memory at another address than the host"));
+        }
+        Ok(())
     }
 
     /// The same, for what must not be called while a kernel runs.
@@ -256,22 +280,14 @@ impl Device for Cuda {
     }
 
     fn register(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError> {
-        let driver = self.enter_idle()?;
-        let (base, size) = (memory.base(), memory.size().next_multiple_of(PAGE));
-        if base.addr().get() % PAGE != 0 {
-            return Err(DeviceError::new(code::INVALID_VALUE, "memory that does not begin with a page"));
+        self.register_as(memory, PINNED)
+    }
+
+    fn register_to_read(&mut self, memory: Arc<dyn Memory>) -> Result<(), DeviceError> {
+        if self.driver.attribute(self.device, READ_ONLY)? == 0 {
+            return Err(DeviceError::other("the GPU does not read memory that its process cannot write"));
         }
-        let mut address = 0;
-        // SAFETY: memory is mapped by whole pages, and stays: this keeps it as long as the process lives.
-        unsafe {
-            call!(driver.host_register(base.as_ptr().cast(), size, PINNED))?;
-            call!(driver.host_address(&raw mut address, base.as_ptr().cast(), 0))?;
-        }
-        self.memory.push(memory);
-        if address != base.addr().get() as u64 {
-            return Err(DeviceError::other("the GPU sees this memory at another address than the host"));
-        }
-        Ok(())
+        self.register_as(memory, PINNED | TO_READ)
     }
 
     fn attach(&mut self, chunks: &[OwnedFd], bytes: usize, at: u64) -> Result<(), DeviceError> {

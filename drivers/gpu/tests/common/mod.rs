@@ -219,7 +219,16 @@ impl Drop for Rig {
 }
 
 pub(crate) fn increment(id: u32) -> Function {
-    Function { id, code: Code::Increment, parallel: false, graph: false, built_in: false, fixed: 0, unit: 1 }
+    Function {
+        id,
+        code: Code::Increment,
+        parallel: false,
+        graph: false,
+        built_in: false,
+        checks_length: false,
+        fixed: 0,
+        unit: 1,
+    }
 }
 
 pub(crate) fn symbol(id: u32, symbol: &str, parallel: bool) -> Function {
@@ -229,6 +238,7 @@ pub(crate) fn symbol(id: u32, symbol: &str, parallel: bool) -> Function {
         parallel,
         graph: false,
         built_in: false,
+        checks_length: false,
         fixed: 0,
         unit: 1,
     }

@@ -70,7 +70,7 @@ fn the_gpu_that_is_meant() {
     ] {
         let mut rig = Rig::start(device, &folder, &[], 81, [4, 1], 64);
         assert_eq!(rig.load(&Functions { all: vec![increment(1)], modules: vec![], lost: false }), "loaded");
-        assert_eq!(rig.opened, serde_json::json!({ "kind": "cuda", "device": address }));
+        assert_eq!(rig.opened, serde_json::json!({ "kind": "cuda", "device": address, "unread": null }));
         assert_eq!(rig.call(1, &[1]), (0, vec![2]));
     }
 }

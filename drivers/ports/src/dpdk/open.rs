@@ -1,13 +1,14 @@
 //! Ports of DPDK, which is started once in the life of the process, and only if a port needs it.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use berth_dpdk::{DpdkPort, Eal, EalConfig, Error, Memory, PortConfig};
 use berth_net::{Transport as Protocol, Udp};
+use berth_pages::Pages;
 use berth_port::Tables;
 use tracing::warn;
 
@@ -53,6 +54,14 @@ impl OpenQueue for Queue {
             Self::Roce(port) => user.port(*port),
         }
     }
+
+    fn frames(&self) -> Option<Result<Arc<Pages>, String>> {
+        match self {
+            Self::Udp(port) => Some(port.frames().map_err(str::to_owned)),
+            // Messages lie in slots.
+            Self::Roce(_) => None,
+        }
+    }
 }
 
 /// Opens a device; each of its queues gets the protocol that `transport` makes for it.
@@ -71,6 +80,7 @@ pub(crate) fn device<T: Protocol>(
         vlan: device.vlan,
         queues: opening.queues as u16,
         mtu: device.mtu,
+        kept: if device.transport == Transport::Udp { opening.kept } else { 0 },
         neighbours: device.neighbours.clone(),
         rx_desc: frames.map_or(defaults.rx_desc, |frames| frames as u16),
         ..defaults
