@@ -76,3 +76,19 @@ impl Drop for Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_in_the_memory_has_a_place() {
+        let bytes = [0; 64];
+        let vacancy = Vacancy { number: 7, base: bytes[16..].as_ptr() as usize, size: 32 };
+        assert_eq!(vacancy.place(&bytes[16..48]), Some(Place { at: 0, number: 7 }));
+        assert_eq!(vacancy.place(&bytes[40..48]), Some(Place { at: 24, number: 7 }));
+        for outside in [15..20, 40..49, 48..50, 0..8] {
+            assert_eq!(vacancy.place(&bytes[outside.clone()]), None, "{outside:?}");
+        }
+    }
+}

@@ -128,3 +128,26 @@ impl Mbuf {
 
 /// Width in bits of `l2_len`, the lowest field of `tx_offload`.
 const L2_LEN_BITS: u32 = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_outside_of_its_pool_stays_one_whatever_is_sent_in_it() {
+        let mut room = [0u8; 256];
+        for external in [0, sys::BERTH_MBUF_EXTERNAL] {
+            let received = sys::BERTH_MBUF_RX_L4_CKSUM_GOOD | external;
+            let mut raw = sys::rte_mbuf { buf_addr: room.as_mut_ptr().cast(), buf_len: 256, ..Default::default() };
+            (raw.ol_flags, raw.data_off) = (received, 128);
+            // SAFETY: the descriptor and its buffer outlive this, and nothing else uses them meanwhile.
+            let mut mbuf = unsafe { Mbuf::from_raw(NonNull::from(&mut raw)) };
+            mbuf.set_len(60);
+            assert_eq!(mbuf.get().ol_flags, external);
+            let sealed = Sealed { len: 80, ipv6: false, link_len: 14, ip_len: 20 };
+            mbuf.seal(sealed, true);
+            let asked = sys::BERTH_MBUF_TX_IPV4 | sys::BERTH_MBUF_TX_UDP_CKSUM;
+            assert_eq!(mbuf.get().ol_flags, external | asked);
+        }
+    }
+}
