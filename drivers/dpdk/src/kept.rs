@@ -9,7 +9,7 @@ use berth_port::Place;
 
 use crate::mbuf::Mbuf;
 
-/// The kept frames of one queue, each under a number. They must be released before their pool is freed.
+/// The kept frames of one queue, each under a number. Those that nobody releases go with their pool.
 #[derive(Debug)]
 pub(crate) struct Kept {
     /// The memory that frames lie in: its address, and its length in bytes.
@@ -64,16 +64,6 @@ impl Kept {
         let mbuf = self.frames.get_mut(number as usize)?.take()?;
         self.free.push(number);
         Some(mbuf)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        for mbuf in self.frames.iter().flatten() {
-            let mut mbuf = mbuf.as_ptr();
-            // SAFETY: the buffer is ours, of a pool that is still there, and not used after this.
-            unsafe { sys::rte_pktmbuf_free_bulk(&raw mut mbuf, 1) };
-        }
     }
 }
 

@@ -413,7 +413,5 @@ impl DeviceCounters for OfDevice {
 impl<T> Drop for DpdkPort<T> {
     fn drop(&mut self) {
         free(&mut self.tx);
-        // Before the pool, which goes with the device.
-        self.kept = None;
     }
 }

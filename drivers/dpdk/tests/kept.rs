@@ -148,6 +148,11 @@ fn kept_frames_are_read_elsewhere_and_stay_as_they_are_until_they_are_released()
     for number in [released.number, released.number, KEPT, u32::MAX] {
         server.release(number);
     }
+    for number in [Some(released.number), None] {
+        send(&mut client, &mut server, v4(2).into(), b"another");
+        assert_eq!(keep(&mut server).0.map(|place| place.number), number);
+    }
+    server.release(released.number);
     let (mut reused, start) = (false, Instant::now());
     while !reused {
         assert!(start.elapsed() < Duration::from_secs(30), "the buffer was not used again");
