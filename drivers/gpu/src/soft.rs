@@ -54,6 +54,31 @@ fn numbered(error: LaunchError) -> DeviceError {
     DeviceError { module: Some(fault.module), code, message: fault.to_string() }
 }
 
+/// A launch as the interpreter takes it.
+fn interpreted(launch: &Launch) -> berth_ptx::Launch<'_> {
+    berth_ptx::Launch {
+        kernel: &launch.kernel,
+        grid: launch.grid,
+        block: launch.block,
+        shared: launch.shared,
+        params: &launch.params,
+        seed: 1,
+        fuel: u64::MAX,
+    }
+}
+
+/// Whether all blocks of a kernel that does not end by itself run at once.
+fn fits(device: &berth_ptx::Device, launch: &Launch) -> Result<(), DeviceError> {
+    let room = device.resident_blocks(&interpreted(launch)).map_err(numbered)?;
+    let blocks = launch.grid.iter().map(|n| u64::from(*n)).product::<u64>();
+    if blocks <= room as u64 {
+        return Ok(());
+    }
+    let message =
+        format!("{blocks} blocks of {} are to run at once, and the GPU in software has room for {room}", launch.kernel);
+    Err(DeviceError::new(code::INVALID_VALUE, message))
+}
+
 impl Soft {
     /// Frees memory that [`Device::allocate`] made, by its address.
     pub fn release(&mut self, address: u64) {
@@ -149,19 +174,15 @@ impl Device for Soft {
             return Err(DeviceError::other("a kernel runs"));
         }
         let place = self.program(program)?;
+        if launch.endless
+            && let Some(device) = &place
+        {
+            fits(device, launch)?;
+        }
         let Some(mut device) = place.take() else { return Err(DeviceError::other("a kernel of it runs")) };
         let (launch, mut memory) = (launch.clone(), self.memory.clone());
         let run = move || {
-            let launch = berth_ptx::Launch {
-                kernel: &launch.kernel,
-                grid: launch.grid,
-                block: launch.block,
-                shared: launch.shared,
-                params: &launch.params,
-                seed: 1,
-                fuel: u64::MAX,
-            };
-            let ended = device.launch(&mut memory, &launch, &mut Clock).map(drop).map_err(numbered);
+            let ended = device.launch(&mut memory, &interpreted(&launch), &mut Clock).map(drop).map_err(numbered);
             (device, ended)
         };
         let thread = thread::Builder::new().name("kernel".into()).spawn(run);

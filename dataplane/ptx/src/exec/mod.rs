@@ -160,6 +160,26 @@ impl Device {
         &self.program
     }
 
+    /// How many blocks of a launch run at the same time, at least 1: others begin as these end. More than the launch has, if
+    /// there is room.
+    ///
+    /// # Errors
+    /// There is no such kernel, or no block of this shape can be run.
+    pub fn resident_blocks(&self, launch: &Launch<'_>) -> Result<usize, LaunchError> {
+        let entry = entry(&self.program, launch)?;
+        shape(launch)?;
+        let threads = threads(launch);
+        let of_block =
+            threads * (usize::from(entry.slots) * 8 + entry.frame as usize) + self.program.shared + launch.shared;
+        let resident = RESIDENT_MAX.min(self.state / 2 / of_block.max(1));
+        if resident == 0 {
+            let what =
+                format!("a block of {threads} threads with {} registers each takes too much memory", entry.slots);
+            return Err(LaunchError::Shape(what));
+        }
+        Ok(resident)
+    }
+
     /// Runs a kernel to its end.
     ///
     /// # Errors
@@ -187,23 +207,13 @@ impl Device {
         host: &mut dyn Host,
     ) -> Result<Statistics, LaunchError> {
         let program = &self.program;
-        let entry = program.kernels.get(launch.kernel);
-        let entry = entry.ok_or_else(|| LaunchError::NoKernel(launch.kernel.to_owned()))?;
-        let entry = &program.functions[*entry as usize];
-        let blocks = shape(launch)?;
+        let entry = entry(program, launch)?;
+        let (blocks, resident) = (shape(launch)?, self.resident_blocks(launch)?);
         let expected = entry.parameters.last().map_or(0, |last| last.offset + last.bytes);
         if launch.params.len() != expected {
             return Err(LaunchError::Arguments { expected, given: launch.params.len() });
         }
-        let threads: usize = launch.block.iter().map(|one| *one as usize).product();
-        let shared = program.shared + launch.shared;
-        let of_block = threads * (usize::from(entry.slots) * 8 + entry.frame as usize) + shared;
-        let resident = RESIDENT_MAX.min(self.state / 2 / of_block.max(1));
-        if resident == 0 {
-            let what =
-                format!("a block of {threads} threads with {} registers each takes too much memory", entry.slots);
-            return Err(LaunchError::Shape(what));
-        }
+        let (threads, shared) = (threads(launch), program.shared + launch.shared);
         let mut grid = Grid {
             program,
             entry,
@@ -219,6 +229,18 @@ impl Device {
         grid.run(&mut scratch.0, blocks, resident, (threads, shared))?;
         Ok(Statistics { instructions: grid.executed, threads: blocks * threads as u64 })
     }
+}
+
+/// The kernel that is launched.
+fn entry<'p>(program: &'p Program, launch: &Launch<'_>) -> Result<&'p Function, LaunchError> {
+    let entry = program.kernels.get(launch.kernel);
+    let entry = entry.ok_or_else(|| LaunchError::NoKernel(launch.kernel.to_owned()))?;
+    Ok(&program.functions[*entry as usize])
+}
+
+/// How many threads a block of a launch has.
+fn threads(launch: &Launch<'_>) -> usize {
+    launch.block.iter().map(|one| *one as usize).product()
 }
 
 /// How many blocks a launch has, if it can be run.

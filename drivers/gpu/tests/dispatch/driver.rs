@@ -60,6 +60,23 @@ fn a_gpu_that_is_not_there_or_too_small() {
     );
 }
 
+/// Blocks that never begin would answer nothing, and show no life.
+#[test]
+fn more_blocks_than_the_gpu_in_software_runs_at_once() {
+    assert_eq!(
+        refused("soft", Path::new(""), &[], 64),
+        "64 blocks of berth_dispatch are to run at once, and the GPU in software has room for 32"
+    );
+    let mut rig = Rig::start("soft", Path::new(""), &[], 82, [64, 32], 64);
+    assert_eq!(rig.load(&Functions { all: vec![increment(1)], modules: vec![], lost: false }), "loaded");
+    for id in 0..64 {
+        rig.push(1, id, &[1]);
+    }
+    for id in 0..64 {
+        assert_eq!(rig.answer(), Ok((id, 0, vec![2])), "every block serves its share");
+    }
+}
+
 #[test]
 fn the_gpu_that_is_meant() {
     let folder = berth_cuda_soft::folder().unwrap();
