@@ -75,7 +75,8 @@ static __device__ void publish(const struct context *io, int status, u32 result_
     asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(io->tx_flag), "l"(io->tx_flag_value) : "memory");
 }
 
-// The first byte is its status, if it is not 0; 255: it never answers; else the bytes backwards.
+// The first byte is its status, if it is not 0; 255: it never answers; 100 and 101: with a result beyond its room, whose status
+// with 101 is 0; else the bytes backwards.
 extern "C" __global__ void reverse_graph(const struct context *io) {
     u32 len = ((const u32 *)io->rx_slot)[2];
     for (u32 at = TID_X; at < len; at += NTID_X)
@@ -84,7 +85,7 @@ extern "C" __global__ void reverse_graph(const struct context *io) {
     SYNC();
     int status = len > 0 ? (signed char)io->rx_slot[24] : 0;
     if (TID_X == 0 && status != -1)
-        publish(io, status, status == 100 ? 5000 : len);
+        publish(io, status == 101 ? 0 : status, status == 100 || status == 101 ? 5000 : len);
 }
 
 extern "C" __global__ void trapping_graph(const struct context *io) {

@@ -215,6 +215,7 @@ fn graphs_answer_by_themselves_and_have_no_say_in_the_protocol() {
         assert_eq!(rig.call(1, &[5, 1]), (5, vec![]), "a status of its own");
         assert_eq!(rig.call(1, &[254, 1]), (-6, vec![]), "negative statuses are not a graph's");
         assert_eq!(rig.call(1, &[100]), (100, vec![]));
+        assert_eq!(rig.call(1, &[101]), (-4, vec![]), "a result beyond its room");
         assert_eq!(rig.call(9, &[1]), (-1, vec![]));
         assert_eq!(rig.call(3, &[0; 7]), (-3, vec![]));
         assert_eq!(rig.call(3, &[0; 8]), (0, vec![0; 8]));
