@@ -10,12 +10,14 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    ptr::NonNull,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use berth_gpu::{Code, Function, Functions, Module};
+use berth_memory::Memory as _;
 use berth_pages::{Backing, Pages};
 use berth_port::Nanos;
 use berth_ring::{Geometry, Producer, TxError, posted, shared};
@@ -43,6 +45,8 @@ pub(crate) const WORKER: &str = "BERTH_GPU_TEST_WORKER";
 
 pub(crate) struct Rig {
     pub(crate) producer: Producer,
+    /// Where this process has mapped the ring's file, for as long as the producer lives.
+    pub(crate) front: NonNull<u8>,
     control: Option<UnixStream>,
     said: BufReader<UnixStream>,
     pub(crate) worker: Child,
@@ -89,6 +93,7 @@ impl Rig {
     ) -> Self {
         let geometry = Geometry::new(slots, slot_size).unwrap();
         let pages = Pages::new(geometry.shared_size() as u64, &Backing::Unnamed, None).unwrap();
+        let front = pages.base();
         let file = OwnedFd::from(pages.file().unwrap().try_clone().unwrap());
         let fd = file.as_raw_fd();
         // Such a file is what that driver takes for exported memory.
@@ -114,7 +119,8 @@ impl Rig {
         let worker = command.spawn().unwrap();
         drop(file);
         let said = BufReader::new(ours.try_clone().unwrap());
-        let mut rig = Self { producer, control: Some(ours), said, worker, walls: Value::Null, opened: Value::Null };
+        let (walls, opened) = (Value::Null, Value::Null);
+        let mut rig = Self { producer, front, control: Some(ours), said, worker, walls, opened };
         let slots = geometry.posted_slots();
         let vram = vram_fd.map(|fd| json!({ "fd": fd, "bytes": 2 << 20, "at": vram_at, "slots": slots }));
         let rings = json!([{ "fd": fd, "header": HEADER, "vram": vram }]);

@@ -6,6 +6,7 @@ mod common;
 mod driver;
 mod escape;
 mod nvidia;
+mod rewritten;
 mod session;
 mod vram;
 
