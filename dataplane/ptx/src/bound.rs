@@ -1,5 +1,7 @@
 //! How long a kernel can take at most, where its text tells.
 
+use std::collections::HashMap;
+
 use crate::program::{Function, Op, Program, Special};
 
 /// Bytes of registers and stack that take as long to set up as an instruction takes to run.
@@ -13,9 +15,15 @@ impl Program {
         let function = &self.functions[index];
         let begin = function.start as usize;
         let end = self.functions.get(index + 1).map_or(self.code.len(), |next| next.start as usize);
+        // Of each list of labels the first: many branches may go by the same long one.
+        let mut firsts = HashMap::new();
+        let mut first = |list: u16| {
+            let targets = &self.targets[usize::from(list)];
+            *firsts.entry(list).or_insert_with(|| targets.iter().min().copied().unwrap_or(u32::MAX))
+        };
         let goes_on = (begin..end).all(|at| match self.code[at].op {
             Op::Guard { to, .. } | Op::Branch { to } | Op::BranchIf { to, .. } => to as usize > at,
-            Op::BranchIndex { targets, .. } => self.targets[usize::from(targets)].iter().all(|to| *to as usize > at),
+            Op::BranchIndex { targets, .. } => first(targets) as usize > at,
             Op::Call { .. }
             | Op::CallIndirect { .. }
             | Op::Sleep { .. }

@@ -6,7 +6,7 @@ use crate::{
     decode,
     error::{LoadError, Reason},
     layout,
-    module::{Function, Initial, Linkage, Module, Signature, StatementKind, Variable},
+    module::{Function, Initial, Linkage, Module, Param, Signature, StatementKind, Variable},
     program::Program,
     types::Space,
 };
@@ -17,6 +17,8 @@ const IMAGE_MAX: u64 = 64 << 20;
 const SHARED_MAX: u64 = 1 << 20;
 /// What dynamic shared memory begins at a multiple of.
 const DYNAMIC_ALIGN: u64 = 128;
+/// Most values of a function whose sizes are told where another number of them is expected.
+const LISTED_MAX: usize = 256;
 /// Most mistakes that are told.
 const ERRORS_MAX: usize = 64;
 
@@ -254,6 +256,9 @@ impl<'a> Linked<'a> {
         exports: &HashMap<&str, (Symbol, Linkage, Option<&'a Signature<'a>>)>,
         partial: bool,
     ) {
+        if self.errors.len() >= ERRORS_MAX {
+            return;
+        }
         let name = function.name;
         if !function.entry {
             let known = self.signatures[module].insert(name, &function.signature);
@@ -337,10 +342,11 @@ impl<'a> Linked<'a> {
 
 /// What differs between two ways to call a function, in bytes.
 pub(crate) fn difference(own: &Signature<'_>, other: &Signature<'_>) -> Option<String> {
-    let sizes =
-        |params: &[crate::module::Param<'_>]| params.iter().map(crate::module::Param::bytes).collect::<Vec<_>>();
     for (what, own, other) in [("takes", &own.params, &other.params), ("returns", &own.returns, &other.returns)] {
-        let (own, other) = (sizes(own), sizes(other));
+        if own.len() != other.len() && own.len().max(other.len()) > LISTED_MAX {
+            return Some(format!("it {what} {} values, not {}", own.len(), other.len()));
+        }
+        let [own, other] = [own, other].map(|params| params.iter().map(Param::bytes).collect::<Vec<_>>());
         if own != other {
             return Some(format!("it {what} values of {own:?} bytes, not {other:?}"));
         }

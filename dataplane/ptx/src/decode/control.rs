@@ -37,21 +37,13 @@ impl<'a> One<'_, '_, 'a> {
         Ok(())
     }
 
-    fn label(&self, name: &'a str) -> Decoding<u32> {
-        match self.decoder.names.find(name) {
-            Some(Name::Label(label)) => Ok(label),
-            Some(_) => Err(operand_error(format!("{name} is no label"))),
-            None => Err(Reason::Undeclared(name.into())),
-        }
-    }
-
     /// `bra`, under a predicate that is to be true, or with true beside it, false.
     pub(super) fn branch(&mut self, guard: Option<(Slot, bool)>) -> Decoding<()> {
         self.modifiers.take(".uni");
         self.modifiers.end()?;
         self.count(1)?;
         let Operand::Name(name) = self.operand(0)? else { return Err(operand_error("a label is expected")) };
-        let label = self.label(name)?;
+        let label = label((name, self.decoder.names.find(name)))?;
         self.decoder.fixups.push((self.decoder.program.code.len(), label));
         self.emit(match guard {
             Some((p, negate)) => Op::BranchIf { p, negate, to: 0 },
@@ -69,16 +61,25 @@ impl<'a> One<'_, '_, 'a> {
         self.count(2)?;
         let a = self.source(0, Type::U32)?;
         let Operand::Name(name) = self.operand(1)? else { return Err(operand_error("a list of labels is expected")) };
-        let Some(Name::Targets(targets)) = self.decoder.names.find(name) else {
+        let Some(Name::Targets(list)) = self.decoder.names.find(name) else {
             return Err(operand_error(format!("{name} is no list of .branchtargets")));
         };
-        let labels = targets.iter().map(|target| self.label(target)).collect::<Decoding<Vec<_>>>()?;
-        let table = self.decoder.program.targets.len();
-        let index = u16::try_from(table).map_err(|_| Reason::TooLarge("too many lists of labels".into()))?;
-        self.decoder.program.targets.push(Vec::new());
-        self.decoder.tables.push((table, labels));
-        self.emit(Op::BranchIndex { a, targets: index });
+        let targets = self.table(list)?;
+        self.emit(Op::BranchIndex { a, targets });
         Ok(())
+    }
+
+    /// Where the program has a list of labels: once, however many branches go by it.
+    fn table(&mut self, list: u32) -> Decoding<u16> {
+        if let Some((table, _)) = self.decoder.tables.get(&list) {
+            return Ok(*table);
+        }
+        let labels = self.decoder.names.list(list).map(label).collect::<Decoding<Vec<_>>>()?;
+        let table = self.decoder.program.targets.len();
+        let table = u16::try_from(table).map_err(|_| Reason::TooLarge("too many lists of labels".into()))?;
+        self.decoder.program.targets.push(Vec::new());
+        self.decoder.tables.insert(list, (table, labels));
+        Ok(table)
     }
 
     /// `call {(ret),} f{, (params)};` or `call {(ret),} reg, (params), prototype;`
@@ -145,6 +146,15 @@ impl<'a> One<'_, '_, 'a> {
         let sites = &mut self.decoder.program.sites;
         sites.push(site);
         u16::try_from(sites.len() - 1).map_err(|_| Reason::TooLarge("too many calls".into()))
+    }
+}
+
+/// The label that a name stands for.
+fn label((name, what): (&str, Option<Name<'_>>)) -> Decoding<u32> {
+    match what {
+        Some(Name::Label(label)) => Ok(label),
+        Some(_) => Err(operand_error(format!("{name} is no label"))),
+        None => Err(Reason::Undeclared(name.into())),
     }
 }
 

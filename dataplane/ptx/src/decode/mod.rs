@@ -8,6 +8,8 @@ mod memory;
 mod names;
 mod warp;
 
+use std::collections::HashMap;
+
 use crate::{
     error::{LoadError, Reason},
     link::Linked,
@@ -65,8 +67,8 @@ struct Decoder<'m, 'a> {
     program: &'m mut Program,
     /// Labels that steps go to: step, label.
     fixups: Vec<(usize, u32)>,
-    /// Lists of `brx.idx`: index in the program, labels.
-    tables: Vec<(usize, Vec<u32>)>,
+    /// Lists of `brx.idx`, by their number: index in the program, labels.
+    tables: HashMap<u32, (u16, Vec<u32>)>,
 }
 
 fn operand_error(what: impl Into<String>) -> Reason {
@@ -88,7 +90,7 @@ pub(crate) fn function<'a>(
     };
     let start = program.code.len() as u32;
     let mut decoder =
-        Decoder { linked, module, names, entry: function.entry, program, fixups: Vec::new(), tables: Vec::new() };
+        Decoder { linked, module, names, entry: function.entry, program, fixups: Vec::new(), tables: HashMap::new() };
     let before = errors.len();
     for statement in body {
         if let Err(reason) = decoder.statement(statement) {
@@ -172,8 +174,8 @@ impl<'a> Decoder<'_, 'a> {
                 *to = target;
             }
         }
-        for (index, labels) in &self.tables {
-            self.program.targets[*index] = labels.iter().map(|label| self.names.target(*label)).collect();
+        for (index, labels) in self.tables.values() {
+            self.program.targets[usize::from(*index)] = labels.iter().map(|label| self.names.target(*label)).collect();
         }
     }
 }

@@ -30,8 +30,8 @@ pub(super) enum Name<'a> {
     Variable(Symbol),
     Label(u32),
     Prototype(&'a Signature<'a>),
-    /// The labels of a list.
-    Targets(&'a [&'a str]),
+    /// A list of labels, by its number.
+    Targets(u32),
 }
 
 /// A row of registers: the first, how many, their type.
@@ -46,6 +46,8 @@ pub(super) struct Names<'a> {
     block: u32,
     opened: u32,
     labels: Vec<u32>,
+    /// The labels of each list, and the block that it is in.
+    lists: Vec<(u32, &'a [&'a str])>,
     pub(super) constants: HashMap<u64, Slot>,
     pub(super) slots: u16,
     pub(super) frame: u32,
@@ -68,6 +70,7 @@ impl<'a> Names<'a> {
             block: 0,
             opened: 0,
             labels: Vec::new(),
+            lists: Vec::new(),
             constants: HashMap::new(),
             slots: SINK + 1,
             frame: 0,
@@ -149,7 +152,11 @@ impl<'a> Names<'a> {
                 self.insert(name, Name::Label(label))?;
             }
             StatementKind::Prototype(name, signature) => self.insert(name, Name::Prototype(signature))?,
-            StatementKind::Targets(name, targets) => self.insert(name, Name::Targets(targets))?,
+            StatementKind::Targets(name, targets) => {
+                let list = self.lists.len() as u32;
+                self.lists.push((self.block, targets));
+                self.insert(name, Name::Targets(list))?;
+            }
             StatementKind::Instruction(_) => {}
         }
         Ok(())
@@ -196,13 +203,22 @@ impl<'a> Names<'a> {
         self.labels[label as usize]
     }
 
+    /// The names of a list's labels, and what each stands for where the list is.
+    pub(super) fn list(&self, list: u32) -> impl Iterator<Item = (&'a str, Option<Name<'a>>)> {
+        let (block, labels) = self.lists[list as usize];
+        labels.iter().map(move |label| (*label, self.find_in(block, label)))
+    }
+
     /// What a name stands for in the open block.
     pub(super) fn find(&self, name: &'a str) -> Option<Name<'a>> {
+        self.find_in(self.block, name)
+    }
+
+    fn find_in(&self, mut block: u32, name: &'a str) -> Option<Name<'a>> {
         let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (prefix, number) = name.split_at(digits);
         let plain = number.len() == 1 || !number.starts_with('0');
         let number: Option<u32> = if plain { number.parse().ok() } else { None };
-        let mut block = self.block;
         loop {
             if let Some(found) = self.known.get(&(block, name)) {
                 return Some(*found);
