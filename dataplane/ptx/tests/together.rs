@@ -113,6 +113,30 @@ fn a_lock_that_a_warp_shares() {
     }
 }
 
+/// Threads that race come in an order that the seed chooses: the same one each time.
+#[test]
+fn a_seed_repeats_the_order_of_a_race_and_others_make_others() {
+    let text = ".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n.reg .b64 %rd<4>; \
+                .reg .b32 %r<3>;\nld.param.u64 %rd1, [p];\nmov.u32 %r1, %tid.x;\natom.global.add.u32 %r2, [%rd1], 1;\n\
+                mul.wide.u32 %rd2, %r2, 4;\nadd.u64 %rd3, %rd1, %rd2;\nst.global.u32 [%rd3+4], %r1;\nret;\n}\n";
+    let order = |seed| {
+        let mut gpu = Gpu::load(&[text]);
+        let buffer = gpu.buffer(&[0_u32; 65]);
+        gpu.launch_with("k", [1; 3], [64, 1, 1], &[buffer], 0, seed, FUEL).unwrap();
+        gpu.read::<u32>(buffer)[1..].to_vec()
+    };
+    let mut all: Vec<_> = (0..20).map(order).collect();
+    for (seed, first) in all.iter().enumerate() {
+        assert_eq!(order(seed as u64), *first, "seed {seed}");
+        let mut threads = first.clone();
+        threads.sort_unstable();
+        assert_eq!(threads, (0..64).collect::<Vec<_>>(), "each came once");
+    }
+    all.sort_unstable();
+    all.dedup();
+    assert!(all.len() > 1);
+}
+
 /// A host whose time goes on only while all threads sleep.
 #[derive(Default)]
 struct Sleeping {
