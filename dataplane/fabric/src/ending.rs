@@ -147,13 +147,36 @@ impl<H: Host> Node<H> {
         outcome: &mut Outcome,
     ) -> Result<Option<Ending>, TeardownFailed> {
         let (mut left, failed) = self.disconnect(id, why, only, outcome);
-        if only.is_none()
-            && let Some((stopped, work)) = self.stop_kernels(id)
-        {
-            let holder = self.leases.get(id).map_or(0, |lease| lease.holder);
-            self.tear_down(id, Part::Gpu(stopped), holder, work, outcome);
-            left += 1;
+        if only.is_none() {
+            left += self.end_kernels(id, outcome);
         }
+        self.go_on_with(id, why, left, failed, now, outcome)
+    }
+
+    /// Ends what runs the kernels of a lease, of which none waits or runs. The lease goes on, and its next kernel gets another.
+    pub(crate) fn end_idle(&mut self, id: LeaseId, now: Now, outcome: &mut Outcome) {
+        let left = self.end_kernels(id, outcome);
+        let _ = self.go_on_with(id, Why::Disconnected, left, false, now, outcome);
+    }
+
+    /// Begins to end what runs the kernels of a lease. Returns how many teardowns that takes.
+    fn end_kernels(&mut self, id: LeaseId, outcome: &mut Outcome) -> u32 {
+        let Some((stopped, work)) = self.stop_kernels(id) else { return 0 };
+        let holder = self.leases.get(id).map_or(0, |lease| lease.holder);
+        self.tear_down(id, Part::Gpu(stopped), holder, work, outcome);
+        1
+    }
+
+    /// Adds to a lease's ending, or begins one: so many teardowns are under way, and whether something has failed.
+    fn go_on_with(
+        &mut self,
+        id: LeaseId,
+        why: Why,
+        left: u32,
+        failed: bool,
+        now: Now,
+        outcome: &mut Outcome,
+    ) -> Result<Option<Ending>, TeardownFailed> {
         let fresh = UnderWay { why, left: 0, failed: false, unit_asked: false, ending: Ending::default() };
         let known = self.endings.remove(&id);
         let under_way = known.unwrap_or(fresh);

@@ -50,11 +50,19 @@ pub mod code {
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
     /// What runs those of each lease.
-    pub(crate) workers: BTreeMap<LeaseId, Arc<dyn GpuWorker>>,
+    pub(crate) workers: BTreeMap<LeaseId, Runner>,
     /// Sessions of HIP Remote.
     pub(crate) sessions: BTreeMap<LeaseId, Arc<dyn HipSession>>,
     /// Those that wait or run.
     pub(crate) queue: Vec<Queued>,
+    pub(crate) last: u64,
+}
+
+/// What runs the kernels of one lease.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub(crate) worker: Arc<dyn GpuWorker>,
+    /// The number of its last kernel.
     pub(crate) last: u64,
 }
 
@@ -69,6 +77,11 @@ impl Kernels {
 pub trait GpuExecutor: Debug + Send + Sync {
     /// Where kernels see the first byte of its region. It stays the same, whichever process runs them.
     fn base(&self) -> u64;
+
+    /// Whether a binary may be one that it runs. Of one that is not, no worker is told.
+    fn takes(&self, _binary: &[u8]) -> bool {
+        true
+    }
 
     /// What runs the kernels of a lease that begins at `base` of the region; they reach these of its bytes. Nothing is
     /// started yet.
@@ -181,7 +194,7 @@ impl<H: Host> Node<H> {
         let stopped = Done::default();
         let done = stopped.clone();
         let work = BlockingWork::new(move || {
-            if let Some(worker) = worker {
+            if let Some(Runner { worker, .. }) = worker {
                 worker.stop();
             }
             if let Some(session) = session {

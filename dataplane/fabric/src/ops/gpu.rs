@@ -12,11 +12,11 @@ use super::{Reply, TimedRequest, params};
 use crate::{
     blocking::BlockingWork,
     ending::Ending,
-    gpu::{Kernel, Ran, code},
+    gpu::{GpuExecutor, Kernel, Ran, Runner, code},
     host::Host,
     node::Node,
     pending::{Origin, Pending},
-    request::{Carrier, Outcome, Step, Work},
+    request::{Carrier, Effects, Outcome, Step, Work},
 };
 
 /// Most output of a kernel, in bytes: what an answer has room for.
@@ -25,7 +25,7 @@ const MAX_OUTPUT: usize = MAX_MESSAGE - 1024;
 /// Most kernels of a lease that wait or run.
 const QUEUE: usize = 16;
 
-/// Most leases of a holder, and of the node, that have a process for their kernels.
+/// Most leases of a holder, and of the node, that have a process for their kernels. Beyond them an idle one makes way.
 const WORKERS: (usize, usize) = (8, 64);
 
 /// A kernel on its way to its end.
@@ -90,9 +90,9 @@ impl<H: Host> Node<H> {
         }
         let granted = self.verify(ask, Perms::EXEC, 0, None)?;
         let wanted: GpuSubmit<'_> = params(ask)?;
-        let regions = self.config.gpus.iter().map(|(region, _)| *region);
-        let region = regions.into_iter().find(|region| self.region_resource(*region) == wanted.resource_id);
-        let Some(region) = region else {
+        let gpus = &self.config.gpus;
+        let gpu = gpus.iter().find(|(region, _)| self.region_resource(*region) == wanted.resource_id);
+        let Some((region, gpu)) = gpu.cloned() else {
             if self.config.hip.iter().any(|device| self.region_resource(*device) == wanted.resource_id) {
                 return Ok(not_run(GpuStatus::Unsupported));
             }
@@ -109,6 +109,9 @@ impl<H: Host> Node<H> {
         if !may || first > lease.first || end < lease.len {
             return Ok(not_run(GpuStatus::Unauthorized));
         }
+        if !gpu.takes(&wanted.binary) {
+            return Ok(not_run(GpuStatus::Unsupported));
+        }
         let args = match arguments(&wanted) {
             Ok(args) => args,
             Err(status) => return Ok(not_run(status)),
@@ -122,8 +125,8 @@ impl<H: Host> Node<H> {
         if self.endings.contains_key(&lease.id) || of_lease.count() >= QUEUE {
             return Err(Status::ResourceBusy);
         }
-        self.worker_of(&lease)?;
         let submit_id = self.kernels.next(self.epoch);
+        let effects = self.run_by(&*gpu, &lease, submit_id, ask.now)?;
         let kernel = Kernel {
             submit_id,
             binary: wanted.binary[..].to_vec(),
@@ -140,11 +143,11 @@ impl<H: Host> Node<H> {
         self.kernels.give_turns();
         let submit = Submit { lease: lease.id, kernel: Arc::new(kernel), stage: Stage::Turn };
         let origin = Origin::of(Op::GpuSubmit, &ask.request);
-        if turn.is_over() && ask.request.carrier == Carrier::Quic {
+        if turn.is_over() && ask.request.carrier == Carrier::Quic && effects.teardowns.is_empty() {
             return self.go_on_with_kernel(submit, origin, ask.now);
         }
         let work = self.work(Pending::Kernel(Box::new(submit)), origin);
-        Ok(Work { ending: Some(turn), ..work }.into())
+        Ok(Work { ending: Some(turn), effects, ..work }.into())
     }
 
     /// The lease that a kernel runs in: the one that the token names, else the presenter's only one of the GPU. `None`
@@ -169,20 +172,35 @@ impl<H: Host> Node<H> {
         }
     }
 
-    /// Makes sure that there is something that runs the kernels of a lease.
-    fn worker_of(&mut self, lease: &Lease) -> Result<(), Status> {
-        if self.kernels.workers.contains_key(&lease.id) {
-            return Ok(());
+    /// Makes sure that there is something that runs a kernel of a lease.
+    fn run_by(&mut self, gpu: &dyn GpuExecutor, lease: &Lease, submit_id: u64, now: Now) -> Result<Effects, Status> {
+        let mut outcome = Outcome::default();
+        if let Some(runner) = self.kernels.workers.get_mut(&lease.id) {
+            runner.last = submit_id;
+            return Ok(Effects::default());
         }
-        let gpu = lease.region().and_then(|region| self.gpu_of(region)).ok_or(Status::InternalError)?.clone();
-        let holder = |id: &&LeaseId| self.leases.get(**id).is_some_and(|other| other.holder == lease.holder);
-        let (all, of_holder) = (self.kernels.workers.len(), self.kernels.workers.keys().filter(holder).count());
-        if of_holder >= WORKERS.0 || all >= WORKERS.1 {
-            return Err(Status::CapacityExceeded);
+        if let Some(idle) = self.makes_way(lease.holder)? {
+            self.end_idle(idle, now, &mut outcome);
         }
         let first = lease.first.min(lease.len);
-        self.kernels.workers.insert(lease.id, gpu.open(lease.base, first..lease.len));
-        Ok(())
+        let worker = gpu.open(lease.base, first..lease.len);
+        self.kernels.workers.insert(lease.id, Runner { worker, last: submit_id });
+        Ok(outcome.into_effects())
+    }
+
+    /// Whose process makes way for one more of this holder's, if one must: of those that have no kernel, the one whose last
+    /// kernel came first.
+    fn makes_way(&self, holder: u128) -> Result<Option<LeaseId>, Status> {
+        let workers = &self.kernels.workers;
+        let is_own = |id: &LeaseId| self.leases.get(*id).is_some_and(|other| other.holder == holder);
+        let own_only = workers.keys().filter(|id| is_own(id)).count() >= WORKERS.0;
+        if !own_only && workers.len() < WORKERS.1 {
+            return Ok(None);
+        }
+        let is_idle = |id: &LeaseId| self.kernels.queue.iter().all(|queued| queued.lease != *id);
+        let idle = workers.iter().filter(|(id, _)| (!own_only || is_own(id)) && is_idle(id));
+        let first = idle.min_by_key(|(_, runner)| runner.last);
+        first.map(|(id, _)| Some(*id)).ok_or(Status::CapacityExceeded)
     }
 
     /// Goes on with a kernel that no longer waits for its stage.
@@ -190,8 +208,8 @@ impl<H: Host> Node<H> {
         match submit.stage {
             Stage::Turn => {
                 let is_active = self.leases.query(submit.lease, now.mono).is_some_and(|(of, _)| of == Standing::Active);
-                let worker = self.kernels.workers.get(&submit.lease).filter(|_| is_active).cloned();
-                let Some(worker) = worker else {
+                let runner = self.kernels.workers.get(&submit.lease).filter(|_| is_active);
+                let Some(worker) = runner.map(|runner| runner.worker.clone()) else {
                     self.kernel_over(submit.kernel.submit_id);
                     return Err(Status::LeaseExpired);
                 };

@@ -10,8 +10,8 @@ use std::{
 
 use crate::common::*;
 use berth_fabric::{
-    Carrier, Config, Ending, GpuDone, GpuExecutor, GpuWorker, Kernel, Outcome, Ran, Recovered, Request, Step,
-    journal::Record, resource_id,
+    Carrier, Config, Ending, GpuDone, GpuExecutor, GpuWorker, Kernel, Outcome, Policy, Ran, Recovered, Request, Rule,
+    Step, journal::Record, resource_id,
 };
 use berth_lease::{LeaseId, Region, RegionId, RegionKind, Regions, Storage};
 use berth_wire::fabric::{
@@ -23,9 +23,10 @@ use berth_wire::fabric::{
 #[derive(Debug, Clone, Default)]
 struct Gpu(Arc<Mutex<Vec<Asked>>>);
 
+/// Of which lease is told by where it begins.
 enum Asked {
-    Launched(Range<u64>, Kernel, Option<GpuDone>),
-    Stopped,
+    Launched(u64, Range<u64>, Kernel, Option<GpuDone>),
+    Stopped(u64),
 }
 
 impl std::fmt::Debug for Asked {
@@ -35,26 +36,31 @@ impl std::fmt::Debug for Asked {
 }
 
 #[derive(Debug)]
-struct Lease(Gpu, Range<u64>);
+struct Lease(Gpu, u64, Range<u64>);
 
 impl GpuExecutor for Gpu {
     fn base(&self) -> u64 {
         1 << 40
     }
-    fn open(&self, _: u64, reach: Range<u64>) -> Arc<dyn GpuWorker> {
-        Arc::new(Lease(self.clone(), reach))
+    fn takes(&self, binary: &[u8]) -> bool {
+        binary != b"cubin"
+    }
+    fn open(&self, base: u64, reach: Range<u64>) -> Arc<dyn GpuWorker> {
+        Arc::new(Lease(self.clone(), base, reach))
     }
 }
 
 impl GpuWorker for Lease {
     fn launch(&self, kernel: &Kernel, done: GpuDone) {
-        self.0.0.lock().unwrap().push(Asked::Launched(self.1.clone(), kernel.clone(), Some(done)));
+        self.0.0.lock().unwrap().push(Asked::Launched(self.1, self.2.clone(), kernel.clone(), Some(done)));
     }
     fn stop(&self) {
         let mut asked = self.0.0.lock().unwrap();
-        asked.push(Asked::Stopped);
+        asked.push(Asked::Stopped(self.1));
         for one in asked.iter_mut() {
-            if let Asked::Launched(_, _, done) = one {
+            if let Asked::Launched(base, _, _, done) = one
+                && *base == self.1
+            {
                 drop(done.take());
             }
         }
@@ -66,7 +72,7 @@ impl Gpu {
     fn running(&self) -> Vec<String> {
         let asked = self.0.lock().unwrap();
         let running = asked.iter().filter_map(|one| match one {
-            Asked::Launched(_, kernel, Some(_)) => Some(kernel.name.clone()),
+            Asked::Launched(_, _, kernel, Some(_)) => Some(kernel.name.clone()),
             _ => None,
         });
         running.collect()
@@ -75,14 +81,17 @@ impl Gpu {
     fn end(&self, name: &str) {
         let mut asked = self.0.lock().unwrap();
         let done = asked.iter_mut().find_map(|one| match one {
-            Asked::Launched(_, kernel, done) if kernel.name == name => done.take(),
+            Asked::Launched(_, _, kernel, done) if kernel.name == name => done.take(),
             _ => None,
         });
         done.unwrap()(Ran { status: GpuStatus::Ok, exit_code: 0, output: name.into() });
     }
 
-    fn stopped(&self) -> usize {
-        self.0.lock().unwrap().iter().filter(|one| matches!(one, Asked::Stopped)).count()
+    /// Where leases begin whose workers were stopped.
+    fn stopped(&self) -> Vec<u64> {
+        let asked = self.0.lock().unwrap();
+        let stopped = asked.iter().filter_map(|one| if let Asked::Stopped(base) = one { Some(*base) } else { None });
+        stopped.collect()
     }
 }
 
@@ -91,6 +100,9 @@ struct Waiting {
     ticket: u64,
     ending: Option<Ending>,
 }
+
+/// Presenters that may do everything.
+const HOLDERS: u8 = 9;
 
 struct Bench {
     world: World,
@@ -101,10 +113,18 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let gpu = Gpu::default();
-        let storage = Storage::Bytes(Heap::of(64 << 10));
+        let storage = Storage::Bytes(Heap::of(512 << 10));
         let vram = Region { name: "vram0".into(), kind: RegionKind::Vram, numa: None, storage };
         let gpus = vec![(RegionId(0), Arc::new(gpu.clone()) as Arc<dyn GpuExecutor>)];
-        let config = Config { gpus, gpus_in_use: vec!["gpu0".into()], ..config() };
+        let holders = 1..=HOLDERS;
+        let rule = |n| Rule { presenter: Some(identity(n).id().0), perms: ALL, resources: None };
+        let config = Config {
+            gpus,
+            gpus_in_use: vec!["gpu0".into()],
+            policy: Policy::new(holders.clone().map(rule).collect()),
+            enrolled: holders.map(|n| *identity(n).public_key()).collect(),
+            ..Config::default()
+        };
         let world = World::start(config, Regions::new(vec![vram]), Recovered::default(), START, 7);
         let resource = resource_id(world.node.id(), ResourceType::Gpu, "vram0");
         Self { world, gpu, resource }
@@ -160,10 +180,31 @@ impl Bench {
         self.go_on(step)
     }
 
+    /// A kernel of this lease of several, run to its end; else why not.
+    fn run(&mut self, n: u8, lease: LeaseId) -> Result<GpuStatus, Status> {
+        let waiting = self.submit_to(n, lease, "k").map_err(|refused| answer(&refused).unwrap_err())?;
+        self.gpu.end("k");
+        self.answer(waiting).map(|(status, ..)| status)
+    }
+
+    fn submit_to(&mut self, n: u8, lease: LeaseId, name: &str) -> Result<Waiting, Box<Outcome>> {
+        let audience = identity(n).id().0;
+        let wanted = CapRequest { perms: Perms::EXEC.bits(), ttl_secs: 300, audience, epoch: None };
+        let token = self.world.ok(n, Op::CapRequest, lease.0, &[], &wanted.to_vec());
+        let params = self.params(name);
+        let step = self.ask(n, Carrier::Quic, &token, &params);
+        self.go_on(step)
+    }
+
+    fn base(&self, lease: LeaseId) -> u64 {
+        self.world.node.leases().get(lease).unwrap().base
+    }
+
     fn go_on(&mut self, mut step: Step) -> Result<Waiting, Box<Outcome>> {
         loop {
             match step {
                 Step::Work(work) => {
+                    self.world.apply(work.effects);
                     let waits = work.ending.as_ref().is_some_and(|ending| !ending.is_over());
                     if waits {
                         return Ok(Waiting { ticket: work.ticket, ending: work.ending });
@@ -221,7 +262,7 @@ fn a_kernel_is_handed_over_and_answered() {
     let waiting = bench.submit(1, "one").ok().unwrap();
     {
         let asked = bench.gpu.0.lock().unwrap();
-        let Asked::Launched(reach, kernel, _) = &asked[0] else { panic!("nothing runs") };
+        let Asked::Launched(_, reach, kernel, _) = &asked[0] else { panic!("nothing runs") };
         assert_eq!(*reach, 0..4096);
         assert_eq!((&kernel.binary[..], kernel.grid, kernel.block), (&b"ptx"[..], [1; 3], [2; 3]));
         assert_eq!((&kernel.args[..], kernel.output), (&[vec![1], vec![2, 3]][..], (0, 4)));
@@ -398,7 +439,7 @@ fn the_end_of_a_lease_stops_its_kernels_before_its_bytes_are_anybodys() {
     assert!(!outcome.endings[0].is_over(), "the answer waits");
     let [stop] = <[_; 1]>::try_from(bench.world.held.take().unwrap()).unwrap();
     bench.world.tear_down(stop);
-    assert!(bench.gpu.running().is_empty() && bench.gpu.stopped() == 1);
+    assert!(bench.gpu.running().is_empty() && bench.gpu.stopped() == [0]);
     assert!(outcome.endings[0].is_over() && !outcome.endings[0].has_failed());
     assert_eq!(bench.answer(waiting).map(|(status, _, code, _)| (status, code)), Ok((GpuStatus::LaunchFailed, 999)));
     assert_eq!(bench.answer(behind), Err(Status::LeaseExpired));
@@ -440,4 +481,70 @@ fn a_worker_that_cannot_be_stopped_fences_the_gpu() {
     assert!(outcome.endings[0].has_failed());
     let gpu = *bench.world.node.resources().iter().find(|of| of.resource_id == bench.resource).unwrap();
     assert!(gpu.flags.contains(berth_wire::fabric::ResourceFlags::FENCED));
+}
+
+#[test]
+fn an_idle_worker_makes_way_for_the_next_lease_of_its_holder() {
+    let mut bench = Bench::new();
+    let leases: Vec<_> = (0..9).map(|_| bench.lease(1, GpuExclusivity::Shared)).collect();
+    let theirs = bench.lease(2, GpuExclusivity::Shared);
+    assert_eq!(bench.run(2, theirs), Ok(GpuStatus::Ok));
+    for lease in &leases[..8] {
+        assert_eq!(bench.run(1, *lease), Ok(GpuStatus::Ok));
+    }
+    // The first one's is no longer the one that has been idle for longest, and the second one's has a kernel.
+    assert_eq!(bench.run(1, leases[0]), Ok(GpuStatus::Ok));
+    let busy = bench.submit_to(1, leases[1], "busy").ok().unwrap();
+    assert!(bench.gpu.stopped().is_empty());
+    bench.world.held = Some(Vec::new());
+    assert_eq!(bench.run(1, leases[8]), Ok(GpuStatus::Ok));
+    // Until it is gone, its lease has no other, and does not end.
+    assert_eq!(bench.run(1, leases[2]), Err(Status::ResourceBusy));
+    let free = LeaseRef { lease_id: leases[2].0 }.to_vec();
+    let outcome = bench.world.ask_whole(1, Op::LeaseFree.code(), 0, &[], &free);
+    let [stop] = <[_; 1]>::try_from(bench.world.held.take().unwrap()).unwrap();
+    assert!(!outcome.endings[0].is_over());
+    let base = bench.base(leases[2]);
+    bench.world.tear_down(stop);
+    assert_eq!(bench.gpu.stopped(), [base]);
+    assert!(outcome.endings[0].is_over() && !outcome.endings[0].has_failed());
+    // A lease whose worker made way gets another.
+    let tenth = bench.lease(1, GpuExclusivity::Shared);
+    assert_eq!(bench.run(1, tenth), Ok(GpuStatus::Ok));
+    assert_eq!(bench.gpu.stopped(), [base, bench.base(leases[3])]);
+    assert_eq!(bench.run(1, leases[3]), Ok(GpuStatus::Ok));
+    bench.gpu.end("busy");
+    assert_eq!(bench.answer(busy).unwrap().0, GpuStatus::Ok);
+}
+
+#[test]
+fn of_a_full_node_any_idle_worker_makes_way_and_no_busy_one() {
+    let mut bench = Bench::new();
+    let mut waiting = Vec::new();
+    for n in 1..HOLDERS {
+        for _ in 0..8 {
+            let lease = bench.lease(n, GpuExclusivity::Shared);
+            waiting.push((lease, bench.submit_to(n, lease, "busy").ok().unwrap()));
+        }
+    }
+    let late = bench.lease(HOLDERS, GpuExclusivity::Shared);
+    let refused = bench.submit_to(HOLDERS, late, "k").err().unwrap();
+    assert_eq!(refused.answer.status, Status::CapacityExceeded);
+    let (lease, first) = waiting.remove(0);
+    bench.gpu.end("busy");
+    assert!(bench.answer(first).is_ok());
+    assert_eq!(bench.run(HOLDERS, late), Ok(GpuStatus::Ok));
+    assert_eq!(bench.gpu.stopped(), [bench.base(lease)]);
+}
+
+/// Nothing is opened for them.
+#[test]
+fn a_binary_for_another_device_takes_no_place() {
+    let mut bench = Bench::new();
+    let lease = bench.lease(1, GpuExclusivity::Shared);
+    let (token, params) = (bench.world.token(1, ALL), bench.params("k"));
+    let cubin = GpuSubmit { binary: Bytes::of(b"cubin").unwrap(), ..GpuSubmit::parse(&params).unwrap() }.to_vec();
+    assert_eq!(bench.refused(1, &token, &cubin), Ok(GpuStatus::Unsupported));
+    bench.world.ok(1, Op::LeaseFree, 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec());
+    assert!(bench.gpu.stopped().is_empty());
 }

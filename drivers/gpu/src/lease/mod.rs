@@ -148,6 +148,10 @@ impl GpuExecutor for LeasedGpu {
         BASE
     }
 
+    fn takes(&self, binary: &[u8]) -> bool {
+        !FOREIGN.iter().any(|magic| binary.starts_with(magic))
+    }
+
     fn open(&self, base: u64, reach: Range<u64>) -> Arc<dyn GpuWorker> {
         let gpu = self.0.clone();
         Arc::new(Lease {
@@ -208,13 +212,11 @@ fn ran(status: GpuStatus, exit_code: i32) -> Ran {
     Ran { status, exit_code, output: Vec::new() }
 }
 
+/// What binaries for one GPU begin with: cubins and code objects of ROCm are ELF files, and fat binaries hold several.
+const FOREIGN: [&[u8]; 3] = [b"\x7fELF", &[0x50, 0xED, 0x55, 0xBA], b"__CLANG_OFFLOAD_BUNDLE__"];
+
 /// The text of a binary; else how the attempt to run it ends.
 fn text(binary: &[u8]) -> Result<&str, Ran> {
-    // Binaries are for one GPU: cubins and code objects of ROCm are ELF files, and fat binaries hold several.
-    let foreign = [&b"\x7fELF"[..], &[0x50, 0xED, 0x55, 0xBA], b"__CLANG_OFFLOAD_BUNDLE__"];
-    if foreign.iter().any(|magic| binary.starts_with(magic)) {
-        return Err(ran(GpuStatus::Unsupported, 0));
-    }
     let not_text = b"the binary is no text, and PTX is".to_vec();
     std::str::from_utf8(binary).map_err(|_| Ran { output: not_text, ..ran(GpuStatus::LoadFailed, code::INVALID_PTX) })
 }
