@@ -60,6 +60,11 @@ impl Gpus {
         Self(self.0, Arc::new(leased))
     }
 
+    /// Names of those that serve rings, each with its PCI address, or `soft`.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (String, String)> {
+        self.0.iter().map(|(_, gpu)| (gpu.name().to_owned(), gpu.device().1))
+    }
+
     /// The counters of each.
     fn counts(&self) -> impl Iterator<Item = (&str, GpuCounts)> {
         let serving = self.0.iter().map(|(_, gpu)| (gpu.name(), gpu.counts()));

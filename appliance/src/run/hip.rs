@@ -18,9 +18,13 @@ use berth_wire::{fabric::Status, hip::Code};
 
 use crate::config::{Hip, HipLease};
 
+/// The devices in their order: bytes of memory, and those of NVIDIA's and AMD's with their first workers.
+pub(super) type Devices = Vec<(u64, Option<Driven>)>;
+
 /// Binds the socket and accepts; the cores serve. `leases` are those of the node, where there is one.
 pub(super) fn start(
     hip: &Hip,
+    devices: Devices,
     housekeeping: &[usize],
     clock: &TscClock,
     leases: Option<HipLeases>,
@@ -39,7 +43,7 @@ pub(super) fn start(
         },
         memory: hip.memory,
         kernel_timeout: hip.kernel_timeout,
-        devices: devices(hip)?,
+        devices,
         leases: leases.map(|leases| (Arc::new(Node(leases)) as _, hip.lease == HipLease::Required)),
         tls: hip.tls.as_ref().map(|tls| tls.0.clone()),
     };
@@ -47,8 +51,16 @@ pub(super) fn start(
     Worker::start(settings, move || clock.now().mono).with_context(|| format!("hip.listen {}", hip.listen))
 }
 
-/// The devices, those of NVIDIA's and AMD's with their first workers.
-fn devices(hip: &Hip) -> anyhow::Result<Vec<(u64, Option<Driven>)>> {
+/// Names of the devices that are a card, each with its PCI address.
+pub(super) fn addresses(hip: &Hip, devices: &[(u64, Option<Driven>)]) -> Vec<(String, String)> {
+    let named = hip.devices.iter().zip(devices);
+    named
+        .filter_map(|((name, ..), (_, opened))| Some((name.clone(), opened.as_ref()?.facts().address.clone())))
+        .collect()
+}
+
+/// Opens the devices.
+pub(super) fn devices(hip: &Hip) -> anyhow::Result<Devices> {
     let mut devices = Vec::new();
     let mut known: BTreeMap<String, &str> = BTreeMap::new();
     for (name, bytes, device) in &hip.devices {

@@ -36,8 +36,14 @@ pub(super) struct Opened {
 }
 
 /// Recovers the node and binds its sockets. Leases can be connected to
-/// `bindings`, those of ports, and to those that the configuration lists.
-pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Binding>>) -> anyhow::Result<Opened> {
+/// `bindings`, those of ports, and to those that the configuration lists. `addresses`: names of GPUs that serve rings or HIP
+/// Remote, with their PCI addresses.
+pub(super) fn open(
+    config: &Config,
+    clock: &TscClock,
+    bindings: Vec<Box<dyn Binding>>,
+    mut addresses: Vec<(String, String)>,
+) -> anyhow::Result<Opened> {
     let Some(control) = &config.control else { return Ok(Opened::default()) };
     let node = &config.node;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&node.state_dir);
@@ -51,6 +57,7 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
     let (mut regions, mut memory, mut gpus) = (Vec::new(), Vec::new(), Vec::new());
     for (index, opened) in opened.enumerate() {
         let OpenedRegion { region, devices, gpu } = opened?;
+        addresses.extend(gpu.as_ref().map(|gpu| (region.name.clone(), gpu.device().1)));
         gpus.extend(gpu.map(|gpu| (RegionId(index as u16), gpu)));
         regions.push(region);
         memory.push(devices);
@@ -109,6 +116,7 @@ pub(super) fn open(config: &Config, clock: &TscClock, bindings: Vec<Box<dyn Bind
             gpus: gpus.iter().map(|(region, gpu)| (*region, Arc::new(gpu.clone()) as _)).collect(),
             hip,
             gpus_in_use: gpus_in_use(config),
+            gpu_addresses: addresses,
             tasklets: config.tasklet.as_ref().map(tasklets).transpose()?,
             ..NodeConfig::default()
         },

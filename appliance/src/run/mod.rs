@@ -158,7 +158,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let mut plan = plan::plan(config)?;
     let clock = TscClock::calibrate(Duration::from_millis(50));
     let gpus = Gpus::start(config, std::mem::take(&mut plan.gpus))?;
-    let leases::Opened { control, gpus: leased } = leases::open(config, &clock, plan.bindings(config))?;
+    let hip = config.hip.as_ref().map(|hip| Ok::<_, anyhow::Error>((hip, hip::devices(hip)?))).transpose()?;
+    let of_hip = hip.iter().flat_map(|(hip, devices)| hip::addresses(hip, devices));
+    let addresses = gpus.addresses().chain(of_hip).collect();
+    let leases::Opened { control, gpus: leased } = leases::open(config, &clock, plan.bindings(config), addresses)?;
     let gpus = gpus.with_leased(leased);
     let leased = |control: &Control| Leased { table: control.table().clone(), regions: control.regions().clone() };
     let shared = Shared {
@@ -169,11 +172,11 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         pools: std::mem::take(&mut plan.pools).into(),
         leased: control.as_ref().map(leased),
     };
-    let hip = match &shared.config.hip {
-        Some(settings) => {
+    let hip = match hip {
+        Some((settings, devices)) => {
             let housekeeping = &shared.config.runtime.housekeeping_cpus;
             let leases = control.as_ref().map(Control::hip_leases);
-            let (worker, cores) = hip::start(settings, housekeeping, &shared.clock, leases)?;
+            let (worker, cores) = hip::start(settings, devices, housekeeping, &shared.clock, leases)?;
             plan.poll_hip(settings, cores);
             Some(worker)
         }

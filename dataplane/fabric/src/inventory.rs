@@ -1,5 +1,7 @@
 //! What a node offers: its resources, and what tells clients where they lie.
 
+use std::mem;
+
 use berth_lease::{Holding, Lease, RegionId, RegionKind, Regions, Storage};
 use berth_wire::fabric::{
     CpuIsolation, GpuAttachInfo, GpuExclusivity, InventoryTlv, List, MAX_TRUST_DOMAIN, MemTierInfo, MemTierKind,
@@ -43,7 +45,7 @@ pub struct Tier {
 /// One graphics processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// What tells it from others on this node for as long as it stays where it is: its PCI address.
+    /// What tells it from others on this node for as long as it stays where it is: its PCI address, or what the node calls it.
     pub name: String,
     /// The memory node that it is attached to, where that is known.
     pub numa: Option<u16>,
@@ -51,6 +53,18 @@ pub struct Gpu {
     pub vram: u64,
     /// Whether the processor can map that memory.
     pub host_map: bool,
+}
+
+impl Facts {
+    /// Has GPUs go by the names of the node's resources that they are; `addresses`: these names, each with a PCI address.
+    pub(crate) fn name_gpus(&mut self, addresses: &[(String, String)]) {
+        let named = |gpu: Gpu| {
+            let names = addresses.iter().filter(|(_, address)| *address == gpu.name);
+            let named: Vec<_> = names.map(|(name, _)| Gpu { name: name.clone(), ..gpu }).collect();
+            if named.is_empty() { vec![gpu] } else { named }
+        };
+        self.gpus = mem::take(&mut self.gpus).into_iter().flat_map(named).collect();
+    }
 }
 
 /// Regions of one kind of memory on one memory node.
@@ -95,12 +109,14 @@ impl<H: Host> Node<H> {
         // Where they are leased, they are among the resources.
         let cpus = if self.tasklets.is_some() { 0 } else { self.config.facts.cpus };
         let cpus = (cpus > 0).then(|| summary(self.cpu_resource(), ResourceType::Cpu, false, cpus.into(), 0));
-        let gpus = self.config.facts.gpus.iter();
-        let gpus = gpus.map(|gpu| summary(self.gpu_resource(gpu), ResourceType::Gpu, false, gpu.vram, 0));
-        let others = self.config.gpus_in_use.iter();
-        let others =
-            others.map(|name| summary(resource_id(self.id(), ResourceType::Gpu, name), ResourceType::Gpu, true, 0, 0));
-        leased.chain(cpus).chain(gpus).chain(others).collect()
+        let gpu = |name: &str, vram| {
+            let id = resource_id(self.id(), ResourceType::Gpu, name);
+            summary(id, ResourceType::Gpu, self.is_in_use(id), vram, 0)
+        };
+        let gpus = self.other_gpus().map(|of| gpu(&of.name, of.vram));
+        let is_known = |name: &&String| self.config.facts.gpus.iter().any(|gpu| gpu.name == **name);
+        let unknown = self.config.gpus_in_use.iter().filter(|name| !is_known(name)).map(|name| gpu(name, 0));
+        leased.chain(cpus).chain(gpus).chain(unknown).collect()
     }
 
     /// The 0x08xx TLVs of ANNOUNCE, encoded.
@@ -126,7 +142,7 @@ impl<H: Host> Node<H> {
                 flags: host.map_or(TierFlags::NONE, |tier| tier.flags),
             }));
         }
-        for gpu in &facts.gpus {
+        for gpu in self.other_gpus() {
             let id = self.gpu_resource(gpu);
             put(InventoryTlv::GpuAttach(GpuAttachInfo {
                 gpu_resource_id: id,
@@ -166,6 +182,13 @@ impl<H: Host> Node<H> {
             gpu: if vram.is_empty() { &[GpuExclusivity::Shared] } else { &gpu::CLASSES },
         }));
         tlvs
+    }
+
+    /// What is known of GPUs whose memory is no region.
+    fn other_gpus(&self) -> impl Iterator<Item = &Gpu> {
+        let regions = self.regions();
+        let is_region = |gpu: &&Gpu| regions.iter().any(|(_, of)| of.kind == RegionKind::Vram && of.name == gpu.name);
+        self.config.facts.gpus.iter().filter(move |gpu| !is_region(gpu))
     }
 
     /// Whether the host's processors can address a GPU's memory.

@@ -65,6 +65,8 @@ pub struct Config {
     pub hip: Vec<RegionId>,
     /// Names of GPUs that serve something else: the inventory says that they are fenced.
     pub gpus_in_use: Vec<String>,
+    /// Names of regions and of GPUs in use, with the PCI addresses of their GPUs.
+    pub gpu_addresses: Vec<(String, String)>,
     /// What runs tasklets; `None` if nothing does.
     pub tasklets: Option<TaskletConfig>,
 }
@@ -136,7 +138,7 @@ impl<H: Host> Node<H> {
     #[expect(clippy::too_many_arguments, reason = "made in one place")]
     pub(crate) fn empty(
         identity: Identity,
-        config: Config,
+        mut config: Config,
         host: H,
         leases: Leases,
         units: Vec<Box<dyn Resource>>,
@@ -152,6 +154,7 @@ impl<H: Host> Node<H> {
         let resources: Vec<_> = leases.regions().iter().map(region).chain(units).chain(cpu).collect();
         let tasklets = config.tasklets.clone().map(|of| Tasklets::new(of, resources.len() - 1));
         let id = identity.id().0;
+        config.facts.name_gpus(&config.gpu_addresses);
         Self {
             resource_ids: resources.iter().map(|of| resource_id(id, of.kind(), of.name())).collect(),
             resources,

@@ -1,9 +1,9 @@
 //! Placement of allocations: the lease intents of LEASE_ALLOC, applied to regions as filters and scores.
 
-use berth_lease::{LeaseId, RegionId};
+use berth_lease::{LeaseId, RegionId, RegionKind};
 use berth_wire::fabric::{Affinity, AffinityStrength, AffinityTarget, IntentTier, Intents, MemTierKind, Status, Tlvs};
 
-use crate::{host::Host, node::Node};
+use crate::{host::Host, inventory::Gpu, node::Node};
 
 impl<H: Host> Node<H> {
     /// Candidates that meet every required affinity, best first: by the number of preferred affinities, preferred tiers
@@ -82,7 +82,9 @@ impl<H: Host> Node<H> {
     }
 
     fn numa_of(&self, region: RegionId) -> Option<u16> {
-        self.regions().get(region).and_then(|region| region.numa)
+        let region = self.regions().get(region)?;
+        let is_region = |gpu: &&Gpu| region.kind == RegionKind::Vram && region.name == gpu.name;
+        region.numa.or_else(|| self.config.facts.gpus.iter().find(is_region)?.numa)
     }
 }
 

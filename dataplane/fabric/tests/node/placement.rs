@@ -3,21 +3,17 @@
 
 use crate::common::*;
 use berth_fabric::{Config, Facts, Gpu, Tier, resource_id};
-use berth_lease::{LeaseId, RegionKind, Regions, Storage};
+use berth_lease::{LeaseId, Region, RegionKind, Regions, Storage};
 use berth_wire::fabric::{
     Affinity, AffinityCategory, AffinityStrength, AffinityTarget, CpuIsolation, GpuExclusivity, IntentSharing,
     IntentTier, IntentTlv, InventoryTlv, KvCacheIntent, LeaseAlloc, LeaseGrant, MemTierKind, MilliCelsius, Op,
-    ResourceType, SensorStatus, Status, Thermal, TierFlags, Tlv, Tlvs, Wire as _,
+    ResourceFlags, ResourceType, SensorStatus, Status, Thermal, TierFlags, Tlv, Tlvs, Wire as _,
 };
 
 /// Memory on two NUMA nodes, DRAM and HBM, and memory anywhere; a GPU next to the HBM.
 fn world() -> World {
-    let region = |name: &str, kind, numa| berth_lease::Region {
-        name: name.into(),
-        kind,
-        numa,
-        storage: Storage::Bytes(Heap::of(64 << 10)),
-    };
+    let region =
+        |name: &str, kind, numa| Region { name: name.into(), kind, numa, storage: Storage::Bytes(Heap::of(64 << 10)) };
     let regions = Regions::new(vec![
         region("far", RegionKind::Memory, Some(0)),
         region("near", RegionKind::Memory, Some(1)),
@@ -153,6 +149,48 @@ fn malformed_intents_are_refused_and_unknown_ones_skipped() {
         assert_eq!(tlv(0x0910, &wrong), bad, "{wrong:?}");
     }
     assert_eq!(tlv(0x0901, &[0; 40]), bad);
+}
+
+/// A card of which memory is leased, one that serves rings, and one that nobody uses, each once.
+#[test]
+fn a_gpu_is_what_the_node_calls_it_and_nothing_beside_that() {
+    let region =
+        |name: &str, kind, numa| Region { name: name.into(), kind, numa, storage: Storage::Bytes(Heap::of(64 << 10)) };
+    let regions = Regions::new(vec![
+        region("far", RegionKind::Memory, Some(0)),
+        region("near", RegionKind::Memory, Some(1)),
+        region("vram0", RegionKind::Vram, None),
+    ]);
+    let card = |bus: u8, host_map| {
+        let (name, numa) = (format!("0000:{bus:02x}:00.0"), Some(1));
+        Gpu { name, numa, vram: 8 << 30, host_map }
+    };
+    let facts = Facts { gpus: vec![card(1, true), card(2, true), card(3, true)], ..Facts::default() };
+    let gpu_addresses =
+        [("gpu0", "0000:01:00.0"), ("vram0", "0000:02:00.0")].map(|(name, at)| (name.into(), at.into()));
+    let (gpus_in_use, gpu_addresses) = (vec!["gpu0".into(), "soft0".into()], gpu_addresses.into());
+    let config = Config { facts, gpus_in_use, gpu_addresses, ..config() };
+    let mut world = World::start(config, regions, berth_fabric::Recovered::default(), START, 7);
+    let id = |name| resource_id(world.node.id(), ResourceType::Gpu, name);
+    let [leased, serving, free, soft] = ["vram0", "gpu0", "0000:03:00.0", "soft0"].map(id);
+    let gpus: Vec<_> = world.node.resources().into_iter().filter(|of| of.resource_type == 5).collect();
+    let told: Vec<_> = gpus.iter().map(|of| (of.resource_id, of.flags, of.capacity, of.available)).collect();
+    let (none, fenced) = (ResourceFlags::NONE, ResourceFlags::FENCED);
+    let [bytes, whole] = [64 << 10, 8 << 30];
+    let wanted =
+        [(leased, none, bytes, bytes), (serving, fenced, whole, 0), (free, none, whole, 0), (soft, fenced, 0, 0)];
+    assert_eq!(told, wanted);
+    let tlvs = world.node.inventory_tlvs();
+    let tlvs = Tlvs::parse(&tlvs).unwrap();
+    let attached = tlvs.iter().filter_map(|tlv| match InventoryTlv::read(tlv).unwrap()? {
+        InventoryTlv::GpuAttach(of) => Some((of.gpu_resource_id, of.vram_bytes, of.supports_host_map)),
+        _ => None,
+    });
+    assert_eq!(attached.collect::<Vec<_>>(), [(serving, whole, true), (free, whole, true), (leased, bytes, true)]);
+    for gpu in [leased, serving, free] {
+        let preferred = affinity(AffinityStrength::Preferred, false, AffinityTarget::Resource(gpu));
+        assert_eq!(place(&mut world, &encode(&[preferred])).unwrap(), "near");
+    }
 }
 
 #[test]
