@@ -85,7 +85,7 @@ impl Drop for Finish {
 
 impl<H: Host> Node<H> {
     pub(super) fn gpu_submit(&mut self, ask: &TimedRequest<'_>) -> Reply {
-        if self.config.gpus.is_empty() && self.config.hip.is_empty() {
+        if self.config.gpus.is_empty() && self.config.hip.is_empty() && self.config.gpus_in_use.is_empty() {
             return Err(Status::UnsupportedOp);
         }
         let granted = self.verify(ask, Perms::EXEC, 0, None)?;

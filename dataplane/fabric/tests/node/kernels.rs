@@ -349,6 +349,23 @@ fn who_has_no_lease_or_too_little_of_one_runs_nothing() {
     assert_eq!(bench.refused(3, &[], &params), Err(Status::InvalidToken));
 }
 
+/// Where it is the only one as where there is one whose memory is leased.
+#[test]
+fn a_gpu_that_serves_something_else_is_fenced() {
+    let with = |gpus_in_use| World::with(Config { gpus_in_use, ..config() });
+    let mut world = with(vec!["gpu0".into()]);
+    let gpu = resource_id(world.node.id(), ResourceType::Gpu, "gpu0");
+    let submit = Bench::new().params("one");
+    let params = |resource_id| GpuSubmit { resource_id, ..GpuSubmit::parse(&submit).unwrap() }.to_vec();
+    let token = world.token(1, ALL);
+    assert_eq!(world.refused(1, Op::GpuSubmit, 0, &token, &params(gpu)), Status::ResourceFenced);
+    assert_eq!(world.refused(1, Op::GpuSubmit, 0, &token, &params(5)), Status::ResourceNotFound);
+    assert_eq!(world.refused(1, Op::GpuSubmit, 0, &[], &params(gpu)), Status::InvalidToken);
+    let mut without = with(Vec::new());
+    let token = without.token(1, ALL);
+    assert_eq!(without.refused(1, Op::GpuSubmit, 0, &token, &params(gpu)), Status::UnsupportedOp);
+}
+
 /// A token with a RANGE caveat, passed on to oneself.
 fn narrowed(token: &[u8], offset: u64, len: u64) -> Vec<u8> {
     let (me, range) = (identity(1), Caveat::Range { offset, len });
