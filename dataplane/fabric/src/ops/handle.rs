@@ -26,18 +26,19 @@ impl<H: Host> Node<H> {
     pub(super) fn lease_export(&mut self, ask: &TimedRequest<'_>) -> Reply {
         let wanted: LeaseExport = params(ask)?;
         let (key, kind) = (LeaseKey(wanted.lease_id), wanted.target_runtime_kind.code());
-        let is_vram = self.leases.by_key(key).is_some_and(|lease| self.is_vram(&lease));
+        let (holder, target, rights) = (ask.request.presenter, wanted.target_identity, wanted.rights.bits());
+        let (ttl, now) = (secs(wanted.ttl_secs), ask.now.mono);
+        let lease = self.leases.exportable(key, holder, rights, ttl, now).map_err(of_lease)?;
+        let is_vram = self.is_vram(&lease);
         if is_vram && wanted.target_runtime_kind == TargetRuntime::Accelerator {
             // It would be a dma-buf: the number of a descriptor, which means nothing to a peer.
             return Err(Status::UnsupportedOp);
         }
-        let (holder, target, rights) = (ask.request.presenter, wanted.target_identity, wanted.rights.bits());
-        let (ttl, now, host) = (secs(wanted.ttl_secs), ask.now.mono, &mut self.host);
+        let host = &mut self.host;
         let handle = self
             .leases
             .export(key, holder, target, kind, rights, ttl, now, &mut || random_u128(host))
             .map_err(of_lease)?;
-        let lease = self.leases.get(handle.lease).ok_or(Status::InternalError)?;
         let binding = match wanted.target_runtime_kind {
             TargetRuntime::GpuWorker if is_vram => Binding::VramOffset { vram_offset: lease.base, len: lease.len },
             _ => Binding::FabricPage { page_id: lease.id.0, offset: 0, len: lease.len },

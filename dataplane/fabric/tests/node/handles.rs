@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use crate::common::*;
 use berth_fabric::{Carrier, Recovered, Request, Step, WorkFailed};
-use berth_lease::{Access, Bytes, LeaseId, LeaseKey, Op as Io, Refusal, Status as Standing, Storage, check};
+use berth_lease::{
+    Access, Bytes, LeaseId, LeaseKey, Op as Io, Refusal, Region, RegionKind, Regions, Status as Standing, Storage,
+    check,
+};
 use berth_wire::fabric::{
     Binding, CapRequest, CapRevoke, CapabilityToken, LeaseExport, LeaseExported, LeaseImport, LeaseImported, LeaseRef,
     LeaseRelocate, LeaseRelocated, Op, Perms, RelocateMode, Relocation, ResourceType, Rights, Status, TargetRuntime,
@@ -32,6 +35,28 @@ fn read(world: &World, key: LeaseKey) -> Result<(), Refusal> {
     let entry = reader.enter().probe(key);
     let access = Access { op: Io::Read, key, generation: None, offset: 0, len: 1, well_formed: true };
     check(entry.as_ref(), &access, world.now.mono).map(|_| ())
+}
+
+/// That there is no dma-buf is nothing for those who may not export the lease.
+#[test]
+fn a_gpus_memory_is_refused_for_an_accelerator_after_all_else() {
+    let storage = Storage::Bytes(Heap::of(64 << 10));
+    let vram = Region { name: "vram0".into(), kind: RegionKind::Vram, numa: None, storage };
+    let mut world = World::start(config(), Regions::new(vec![vram]), Recovered::default(), START, 7);
+    let token = world.token(1, Perms::ALLOC | Perms::READ);
+    let lease = world.alloc_under(1, ResourceType::Gpu, 4096, &token);
+    let export = |world: &mut World, n, rights, ttl_secs| {
+        let target_runtime_kind = TargetRuntime::Accelerator;
+        let wanted = LeaseExport { lease_id: lease.key().0, target_runtime_kind, target_identity: 0, rights, ttl_secs };
+        world.refused(n, Op::LeaseExportHandle, 0, &[], &wanted.to_vec())
+    };
+    assert_eq!(export(&mut world, 2, Rights::READ, 20), Status::InsufficientPerm, "another's");
+    assert_eq!(export(&mut world, 1, Rights::WRITE, 20), Status::InsufficientPerm);
+    assert_eq!(export(&mut world, 1, Rights::READ, 0), Status::InvalidParams);
+    assert_eq!(export(&mut world, 1, Rights::READ, 20), Status::UnsupportedOp);
+    world.pass(Duration::from_secs(61));
+    world.tick();
+    assert_eq!(export(&mut world, 1, Rights::READ, 20), Status::LeaseExpired);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use berth_port::Nanos;
 
-use super::{Item, LeaseError, Leases, Standing, Timer};
+use super::{Item, Lease, LeaseError, Leases, Standing, Timer};
 use crate::{Entry, LeaseId, LeaseKey, Rights};
 
 /// Limit on the handles of a lease, and on the attachments of a handle.
@@ -76,20 +76,7 @@ impl Leases {
         now: Nanos,
         random: &mut dyn FnMut() -> u128,
     ) -> Result<Handle, LeaseError> {
-        let id = self.by_key(key).ok_or(LeaseError::NotFound)?.id;
-        let (_, lease) = self.usable(id, holder, now)?;
-        if rights == 0 || rights & !(READ | CHANGE) != 0 {
-            return Err(LeaseError::Invalid("rights are 1 read, 2 write, 4 append"));
-        }
-        if ttl.is_zero() {
-            return Err(LeaseError::Invalid("a handle lasts at least a second"));
-        }
-        if lease.region().is_none() {
-            return Err(LeaseError::Invalid("the lease has no bytes"));
-        }
-        if !lease.rights.contains(rights_of(rights)) {
-            return Err(LeaseError::Rights);
-        }
+        let lease = self.exportable(key, holder, rights, ttl, now)?;
         let of_lease = self.handles.by_lease.get(&key).map_or(0, Vec::len);
         if of_lease >= MOST || self.handles.by_id.len() >= self.config.capacity {
             return Err(LeaseError::Capacity);
@@ -104,6 +91,32 @@ impl Leases {
         let handle = Handle { id, lease: lease.id, target, kind, rights, expires: lease.expires.min(now + ttl) };
         self.add_handle(handle, holder);
         Ok(handle)
+    }
+
+    /// The lease that `holder` may export like this, if there is room for the handle.
+    pub fn exportable(
+        &self,
+        key: LeaseKey,
+        holder: u128,
+        rights: u32,
+        ttl: Duration,
+        now: Nanos,
+    ) -> Result<Lease, LeaseError> {
+        let id = self.by_key(key).ok_or(LeaseError::NotFound)?.id;
+        let (_, lease) = self.usable(id, holder, now)?;
+        if rights == 0 || rights & !(READ | CHANGE) != 0 {
+            return Err(LeaseError::Invalid("rights are 1 read, 2 write, 4 append"));
+        }
+        if ttl.is_zero() {
+            return Err(LeaseError::Invalid("a handle lasts at least a second"));
+        }
+        if lease.region().is_none() {
+            return Err(LeaseError::Invalid("the lease has no bytes"));
+        }
+        if !lease.rights.contains(rights_of(rights)) {
+            return Err(LeaseError::Rights);
+        }
+        Ok(lease)
     }
 
     /// Restores a handle from the journal. False if its lease does not live, or the handle is known.
