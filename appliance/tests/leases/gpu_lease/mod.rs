@@ -314,8 +314,8 @@ async fn what_is_wrong_is_answered_and_the_next_kernel_runs() {
             ("a newer version", |k| k.binary = PTX.replace("6.3", "99.0").into(), GpuStatus::LoadFailed, 218),
             ("no such kernel", |k| k.name = "nothing".into(), GpuStatus::LoadFailed, 500),
             ("a cubin", |k| k.binary = b"\x7fELF\x02\x01".into(), GpuStatus::Unsupported, 0),
-            ("nothing", |k| k.binary.clear(), GpuStatus::Invalid, 0),
-            ("no name", |k| k.name.clear(), GpuStatus::Invalid, 0),
+            ("nothing", |k| k.binary.clear(), GpuStatus::Invalid, 1),
+            ("no name", |k| k.name.clear(), GpuStatus::Invalid, 1),
             ("an argument too few", |k| drop(k.args.pop()), GpuStatus::Invalid, 1),
             ("a longer argument", |k| k.args[1].push(0), GpuStatus::Invalid, 1),
             ("no blocks", |k| k.grid = [0, 1, 1], GpuStatus::Invalid, 1),
@@ -372,7 +372,7 @@ async fn what_is_wrong_is_answered_and_the_next_kernel_runs() {
         params[sizes + 3] += 1;
         assert!(!GpuSubmit::parse(&params).unwrap().adds_up());
         let answer = tenant.client.call(Op::GpuSubmit, 0, Some(&named), &params).await.unwrap();
-        assert_eq!(answer, [&[1][..], &[0; 16]].concat(), "INVALID, and nothing else");
+        assert_eq!(answer, [&[1][..], &[0; 11], &[1], &[0; 4]].concat(), "INVALID, code 1, and nothing else");
         for cut in [0, 16, 40, params.len() - 1] {
             let bad = tenant.client.call(Op::GpuSubmit, 0, Some(&named), &params[..cut]).await;
             assert_eq!(refused(bad), Status::InvalidParams);

@@ -285,5 +285,7 @@ fn arguments(wanted: &GpuSubmit<'_>) -> Result<Vec<Vec<u8>>, GpuStatus> {
 
 /// The answer to a kernel that is not run.
 fn not_run(status: GpuStatus) -> Step {
-    Outcome::ok(GpuSubmitted { status, submit_id: 0, exit_code: 0, output: Bytes::default() }.to_vec())
+    // Not what success has.
+    let exit_code = if status == GpuStatus::Invalid { code::INVALID_VALUE } else { 0 };
+    Outcome::ok(GpuSubmitted { status, submit_id: 0, exit_code, output: Bytes::default() }.to_vec())
 }

@@ -236,8 +236,8 @@ impl Bench {
     fn refused(&mut self, n: u8, token: &[u8], params: &[u8]) -> Result<GpuStatus, Status> {
         let step = self.ask(n, Carrier::Quic, token, params);
         let Err(outcome) = self.go_on(step) else { panic!("it runs") };
-        answer(&outcome).map(|(status, id, ..)| {
-            assert_eq!(id, 0);
+        answer(&outcome).map(|(status, id, code, _)| {
+            assert_eq!((id, code), (0, i32::from(status == GpuStatus::Invalid)));
             status
         })
     }
