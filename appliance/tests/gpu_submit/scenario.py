@@ -306,6 +306,8 @@ def what_runs(gpu):
     count = gpu.kernel("count", lease.at(0), output=(0, 4))
     for time_ in "first", "second":
         expect(f"a module's variables are new, the {time_} time", gpu.outcome(ALICE, count), (Ran.OK, True, 0, word(1)))
+    ended = replace(gpu.kernel("nothing"), binary=PTX.encode() + b"\0")
+    expect("a text that ends with a zero", gpu.outcome(ALICE, ended), (Ran.OK, True, 0, b""))
     expect("no output is asked for", gpu.outcome(ALICE, gpu.kernel("nothing")), (Ran.OK, True, 0, b""))
     gpu.free(ALICE, lease)
     lease = gpu.lease(ALICE)

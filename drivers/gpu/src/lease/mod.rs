@@ -215,10 +215,12 @@ fn ran(status: GpuStatus, exit_code: i32) -> Ran {
 /// What binaries for one GPU begin with: cubins and code objects of ROCm are ELF files, and fat binaries hold several.
 const FOREIGN: [&[u8]; 3] = [b"\x7fELF", &[0x50, 0xED, 0x55, 0xBA], b"__CLANG_OFFLOAD_BUNDLE__"];
 
-/// The text of a binary; else how the attempt to run it ends.
+/// The text of a binary, which may end with zeros, as nvrtc counts one; else how the attempt to run it ends.
 fn text(binary: &[u8]) -> Result<&str, Ran> {
     let not_text = b"the binary is no text, and PTX is".to_vec();
-    std::str::from_utf8(binary).map_err(|_| Ran { output: not_text, ..ran(GpuStatus::LoadFailed, code::INVALID_PTX) })
+    let len = binary.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    std::str::from_utf8(&binary[..len])
+        .map_err(|_| Ran { output: not_text, ..ran(GpuStatus::LoadFailed, code::INVALID_PTX) })
 }
 
 impl GpuWorker for Lease {
@@ -398,5 +400,19 @@ impl Ward for Worker {
         }
         // What could not be started will not be, in time.
         self.0.lost(end == End::Itself(None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_behind_a_text_are_none_of_it() {
+        assert_eq!(text(b".version 6.3"), Ok(".version 6.3"));
+        assert_eq!(text(b".version 6.3\0\0"), Ok(".version 6.3"));
+        assert_eq!(text(b"\0a\0"), Ok("\0a"), "those before and within are");
+        assert_eq!(text(b"\0"), Ok(""));
+        assert_eq!(text(b"\xff\0").unwrap_err().exit_code, code::INVALID_PTX);
     }
 }
