@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     ptr::NonNull,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::{Duration, Instant},
 };
@@ -20,10 +20,13 @@ use berth_gpu::{Code, Function, Functions, Module};
 use berth_memory::Memory as _;
 use berth_pages::{Backing, Pages};
 use berth_port::Nanos;
-use berth_ring::{Geometry, Producer, TxError, posted, shared};
+use berth_ring::{Elsewhere, Geometry, Producer, TxError, posted, shared};
 use serde_json::{Value, json};
 
 pub(crate) const HEADER: usize = 24;
+
+/// Bytes of [`Rig::frames`].
+pub(crate) const FRAMES: usize = 64 << 10;
 
 /// Each ring of a test process has a place of its own.
 pub(crate) fn base(nth: usize) -> usize {
@@ -38,6 +41,25 @@ pub(crate) enum On {
     Cuda,
 }
 
+impl On {
+    /// How it is written, and where its driver is.
+    fn device(self) -> (&'static str, PathBuf) {
+        match self {
+            Self::Soft => ("soft", PathBuf::new()),
+            Self::Cuda => ("auto", berth_cuda_soft::folder().unwrap()),
+        }
+    }
+}
+
+/// Where requests lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Requests {
+    Pinned,
+    /// And elsewhere in memory of the host.
+    InPlace,
+    Vram,
+}
+
 pub(crate) const BOTH: [On; 2] = [On::Soft, On::Cuda];
 
 /// The variable that makes a process of this test program a worker.
@@ -47,6 +69,8 @@ pub(crate) struct Rig {
     pub(crate) producer: Producer,
     /// Where this process has mapped the ring's file, for as long as the producer lives.
     pub(crate) front: NonNull<u8>,
+    /// Memory that the worker may only read.
+    pub(crate) frames: Option<Arc<Pages>>,
     control: Option<UnixStream>,
     said: BufReader<UnixStream>,
     pub(crate) worker: Child,
@@ -58,10 +82,7 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(on: On, nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
-        let (device, folder) = match on {
-            On::Soft => ("soft", PathBuf::new()),
-            On::Cuda => ("auto", berth_cuda_soft::folder().unwrap()),
-        };
+        let (device, folder) = on.device();
         Self::start(device, &folder, &[], nth, [slots, blocks], slot_size)
     }
 
@@ -74,12 +95,19 @@ impl Rig {
         counts: [u32; 2],
         slot_size: usize,
     ) -> Self {
-        Self::with(device, libraries, variables, nth, counts, slot_size, false)
+        Self::with(device, libraries, variables, nth, counts, slot_size, Requests::Pinned)
     }
 
     /// On a CUDA device, with requests in its memory.
     pub(crate) fn in_vram(nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
-        Self::with("auto", &berth_cuda_soft::folder().unwrap(), &[], nth, [slots, blocks], slot_size, true)
+        let folder = berth_cuda_soft::folder().unwrap();
+        Self::with("auto", &folder, &[], nth, [slots, blocks], slot_size, Requests::Vram)
+    }
+
+    /// With requests that lie in [`Rig::frames`], too.
+    pub(crate) fn in_place(on: On, nth: usize, slots: u32, slot_size: usize, blocks: u32) -> Self {
+        let (device, folder) = on.device();
+        Self::with(device, &folder, &[], nth, [slots, blocks], slot_size, Requests::InPlace)
     }
 
     fn with(
@@ -89,7 +117,7 @@ impl Rig {
         nth: usize,
         [slots, blocks]: [u32; 2],
         slot_size: usize,
-        in_vram: bool,
+        requests: Requests,
     ) -> Self {
         let geometry = Geometry::new(slots, slot_size).unwrap();
         let pages = Pages::new(geometry.shared_size() as u64, &Backing::Unnamed, None).unwrap();
@@ -97,9 +125,14 @@ impl Rig {
         let file = OwnedFd::from(pages.file().unwrap().try_clone().unwrap());
         let fd = file.as_raw_fd();
         // Such a file is what that driver takes for exported memory.
-        let vram = in_vram.then(|| Arc::new(Pages::new(2 << 20, &Backing::Unnamed, None).unwrap()));
+        let vram =
+            (requests == Requests::Vram).then(|| Arc::new(Pages::new(2 << 20, &Backing::Unnamed, None).unwrap()));
         let vram_fd = vram.as_ref().map(|vram| vram.file().unwrap().as_raw_fd());
         let vram_at = base(nth) + (0x1000 << 32);
+        let frames = (requests == Requests::InPlace)
+            .then(|| Arc::new(Pages::new(FRAMES as u64, &Backing::Readable, None).unwrap()));
+        let frames_fd = frames.as_ref().map(|frames| frames.file().unwrap().as_raw_fd());
+        let frames_at = base(nth) + (0x800 << 32);
         let producer = match &vram {
             None => shared(pages, geometry, base(nth)).unwrap().patient(Duration::ZERO),
             Some(vram) => posted(pages, base(nth), vram.clone(), vram_at, geometry).unwrap().0,
@@ -113,17 +146,25 @@ impl Rig {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         };
-        let keep = move || keep(fd).and_then(|()| vram_fd.map_or(Ok(()), keep));
+        let keep = move || [Some(fd), vram_fd, frames_fd].into_iter().flatten().try_for_each(keep);
         // SAFETY: between fork and exec it makes system calls, with numbers of files that are open.
         unsafe { command.pre_exec(keep) };
         let worker = command.spawn().unwrap();
         drop(file);
         let said = BufReader::new(ours.try_clone().unwrap());
         let (walls, opened) = (Value::Null, Value::Null);
-        let mut rig = Self { producer, front, control: Some(ours), said, worker, walls, opened };
+        let producer = match &frames {
+            None => producer,
+            Some(_) => {
+                let is_read = Arc::new(AtomicBool::new(true));
+                producer.reading(Elsewhere { base: frames_at as u64, size: FRAMES, is_read })
+            }
+        };
+        let mut rig = Self { producer, front, frames, control: Some(ours), said, worker, walls, opened };
         let slots = geometry.posted_slots();
         let vram = vram_fd.map(|fd| json!({ "fd": fd, "bytes": 2 << 20, "at": vram_at, "slots": slots }));
-        let rings = json!([{ "fd": fd, "header": HEADER, "vram": vram }]);
+        let frames = frames_fd.map(|fd| json!({ "fd": fd, "bytes": FRAMES, "at": frames_at }));
+        let rings = json!([{ "fd": fd, "header": HEADER, "vram": vram, "frames": frames }]);
         rig.tell(&json!({ "open": { "device": device, "rings": rings, "blocks": blocks } }));
         rig
     }
@@ -155,9 +196,17 @@ impl Rig {
         }
     }
 
+    /// Whether the worker says within this time that its kernel lives.
+    pub(crate) fn beats_within(&mut self, time: Duration) -> bool {
+        self.said.get_ref().set_read_timeout(Some(time)).unwrap();
+        let mut line = String::new();
+        let beats = self.said.read_line(&mut line).is_ok() && line == "\"beat\"\n";
+        self.said.get_ref().set_read_timeout(None).unwrap();
+        beats
+    }
+
     pub(crate) fn push(&mut self, function: u32, id: u32, args: &[u8]) {
-        let header = [0x4355_5152, function, args.len() as u32, id].map(u32::to_le_bytes).concat();
-        let message = [&header[..], &u64::from(id).to_le_bytes(), args].concat();
+        let message = message(function, id, args);
         self.producer
             .push(|slot| {
                 slot[..message.len()].copy_from_slice(&message);
@@ -222,6 +271,12 @@ impl Drop for Rig {
         let _ = self.worker.kill();
         let _ = self.worker.wait();
     }
+}
+
+/// A request, with its id for its time.
+pub(crate) fn message(function: u32, id: u32, args: &[u8]) -> Vec<u8> {
+    let header = [0x4355_5152, function, args.len() as u32, id].map(u32::to_le_bytes).concat();
+    [&header[..], &u64::from(id).to_le_bytes(), args].concat()
 }
 
 pub(crate) fn increment(id: u32) -> Function {

@@ -1,10 +1,12 @@
 //! The dispatcher on the software device, and on CUDA devices by a driver in software, over rings that this process fills at
 //! the same time.
 
+mod beats;
 #[path = "../common/mod.rs"]
 mod common;
 mod driver;
 mod escape;
+mod in_place;
 mod nvidia;
 mod rewritten;
 mod session;
