@@ -23,7 +23,7 @@ fn variables(device: &Choice) -> Option<(&'static [&'static str], (&'static str,
 }
 
 /// A worker of this program, whose device is of this kind. It inherits these files under their numbers, and of the environment
-/// what its driver is set up by.
+/// what its driver is set up by. Where the host is short of memory, the kernel ends it before others.
 pub(crate) fn worker(program: &Path, device: &Choice, files: Vec<RawFd>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().stdout(Stdio::null());
@@ -43,8 +43,18 @@ pub(crate) fn worker(program: &Path, device: &Choice, files: Vec<RawFd>) -> Comm
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it makes system calls that may be made there, and allocates nothing.
-    unsafe { command.pre_exec(keep_files) };
+    // Of all processes of the node, workers are what it can lose. It is no matter if it cannot be said.
+    let expendable = || {
+        // SAFETY: a path that ends with a zero, bytes that are there, and a file that nobody else has.
+        unsafe {
+            let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(file, b"1000".as_ptr().cast(), 4);
+            libc::close(file);
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec they make system calls that may be made there, and allocate nothing.
+    unsafe { command.pre_exec(keep_files).pre_exec(expendable) };
     command
 }
 

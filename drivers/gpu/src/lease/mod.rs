@@ -405,7 +405,26 @@ impl Ward for Worker {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
+
+    use berth_pages::Backing;
+
     use super::*;
+
+    #[test]
+    fn workers_are_the_first_that_the_kernel_ends_where_memory_is_short() {
+        let folder = tempfile::tempdir().unwrap();
+        let worker = folder.path().join("worker");
+        fs::write(&worker, "#!/bin/sh\ncat /proc/self/oom_score_adj").unwrap();
+        fs::set_permissions(&worker, fs::Permissions::from_mode(0o700)).unwrap();
+        let settings =
+            LeaseSettings { name: "gpu0".into(), worker, device: Choice::Soft, limit: Duration::from_secs(1) };
+        let memory = LeasedMemory::Host(Arc::new(Pages::new(4096, &Backing::Unnamed, None).unwrap()));
+        let LeasedGpu(gpu) = LeasedGpu::open(settings, memory).unwrap();
+        let mut of_lease = Worker(Arc::new(Shared { gpu, base: 0, reach: 0..4096, now: Mutex::default() }));
+        let told = of_lease.command().stdout(Stdio::piped()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&told.stdout), "1000\n");
+    }
 
     #[test]
     fn zeros_behind_a_text_are_none_of_it() {
