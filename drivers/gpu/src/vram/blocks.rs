@@ -26,8 +26,10 @@ use crate::{
     session::{SessionCounts, SessionGpu, SessionSettings},
 };
 
-/// Most requests that wait for their turn.
+/// Most requests that wait for their turn, and those of one submitter that may do so beyond: whoever fills the queue takes no
+/// other's place, such as a connection's, a scrubbing's or an output's.
 const QUEUE: usize = 1024;
+const SHARE: usize = 8;
 
 /// How long a copy may take, on a GPU that other processes use, too.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -57,6 +59,21 @@ struct Queue {
     waiting: VecDeque<BlockRequest>,
     /// What takes requests out; `None` once it is to end.
     engine: Option<Thread>,
+}
+
+impl Queue {
+    /// Has a request wait for the engine, which is returned; the request itself where there is no room, or no engine.
+    fn push(&mut self, request: BlockRequest) -> Result<Thread, BlockRequest> {
+        let is_own = |other: &&BlockRequest| Arc::ptr_eq(&other.done, &request.done);
+        let has_room = self.waiting.len() < QUEUE || self.waiting.iter().filter(is_own).count() < SHARE;
+        match self.engine.clone().filter(|_| has_room) {
+            Some(engine) => {
+                self.waiting.push_back(request);
+                Ok(engine)
+            }
+            None => Err(request),
+        }
+    }
 }
 
 impl Shared {
@@ -157,17 +174,14 @@ impl Blocks for VramBlocks {
             self.shared.counts.refused.add(1);
             return request.done.done(request.tag, request.pieces, Err(BlockError::Io(libc::EINVAL)));
         }
-        let engine = {
-            let mut queue = self.shared.queue();
-            let Some(engine) = queue.engine.clone().filter(|_| queue.waiting.len() < QUEUE) else {
-                drop(queue);
+        let pushed = self.shared.queue().push(request);
+        match pushed {
+            Ok(engine) => engine.unpark(),
+            Err(request) => {
                 self.shared.counts.busy.add(1);
-                return request.done.done(request.tag, request.pieces, Err(BlockError::Busy));
-            };
-            queue.waiting.push_back(request);
-            engine
-        };
-        engine.unpark();
+                request.done.done(request.tag, request.pieces, Err(BlockError::Busy));
+            }
+        }
     }
 
     fn counters(&self, visit: &mut dyn FnMut(&'static str, u64)) {
@@ -202,5 +216,37 @@ impl Drop for VramBlocks {
 impl fmt::Debug for VramBlocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VramBlocks").field("chunks", &self.chunks).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_lease::BlockDone;
+
+    use super::*;
+
+    struct Submitter;
+
+    impl BlockDone for Submitter {
+        fn done(&self, _: u64, _: Vec<Part>, _: Result<(), BlockError>) {}
+    }
+
+    fn request(done: &Arc<Submitter>) -> BlockRequest {
+        BlockRequest { op: BlockOp::Flush, at: 0, pieces: Vec::new(), tag: 0, done: done.clone() }
+    }
+
+    #[test]
+    fn who_fills_the_queue_takes_no_others_place() {
+        let mut queue = Queue { waiting: VecDeque::new(), engine: Some(thread::current()) };
+        // 17 connections of a peer, each with as many requests as it may have.
+        let peer: Vec<_> = (0..17).map(|_| Arc::new(Submitter)).collect();
+        let taken = peer.iter().flat_map(|one| [one; 64]).filter(|one| queue.push(request(one)).is_ok()).count();
+        assert_eq!(taken, QUEUE + SHARE, "of the last one, what nobody loses");
+        assert!(queue.push(request(&peer[0])).is_err());
+        let other = Arc::new(Submitter);
+        let taken = (0..64).filter(|_| queue.push(request(&other)).is_ok()).count();
+        assert_eq!(taken, SHARE);
+        queue.engine = None;
+        assert!(queue.push(request(&Arc::new(Submitter))).is_err());
     }
 }
