@@ -1,6 +1,7 @@
 //! GPU leases on the GPU in software, and on one of NVIDIA's by a driver in software, in memory of the host and in its own:
 //! memory, kernels, and what becomes of both when something ends.
 
+mod ends;
 mod vram;
 
 use std::{
@@ -450,51 +451,6 @@ async fn a_worker_that_is_killed_or_stopped_costs_one_kernel() {
             assert_eq!(ran.status, GpuStatus::Ok);
         }
         assert_eq!(counters(berth), [4, 0, 0]);
-    }
-}
-
-#[tokio::test]
-async fn the_end_of_a_lease_ends_its_kernel_and_leaves_nothing() {
-    for site in Site::all() {
-        let berth = site.start();
-        for way in ["free", "revoke", "expire"] {
-            let mut tenant = Tenant::new(&berth, &site.holder).await;
-            if way == "expire" {
-                tenant.client.lease_free(tenant.lease.lease_id).await.unwrap();
-                tenant.lease = tenant.client.lease_alloc(&tenant.token, &Alloc::gpu(64 << 10, 1)).await.unwrap();
-            }
-            let forever = tenant.kernel("forever", &[&tenant.at(0)]);
-            let second = quic(&berth, &site.holder).await;
-            let ender = {
-                let (token, lease) = (tenant.token.clone(), tenant.lease.clone());
-                let admin = quic(&berth, &site.other).await;
-                let revoke = admin.cap_request(Perms::REVOKE, 60, 0, None).await.unwrap();
-                tokio::spawn(async move {
-                    tokio::time::sleep(LIMIT / 6).await;
-                    let began = Instant::now();
-                    match way {
-                        "free" => second.lease_free(lease.lease_id).await.unwrap(),
-                        "revoke" => drop(admin.cap_revoke(&revoke, token.fields().token_id, 300).await.unwrap()),
-                        _ => {}
-                    }
-                    began.elapsed()
-                })
-            };
-            if way == "expire" {
-                // It has one second.
-                tokio::time::sleep(Duration::from_millis(700)).await;
-            }
-            let ran = tenant.submit(&forever).await;
-            assert_eq!((ran.status, ran.exit_code), (GpuStatus::LaunchFailed, 999), "{way}");
-            let ended = ender.await.unwrap();
-            assert!(ended < LIMIT / 2, "{way} is answered before the time limit: {ended:?}");
-            assert!(workers(&berth).is_empty(), "{way}");
-            let next = Tenant::new(&berth, &site.other).await;
-            let mut data = next.data(&site.other, Via::Quic).await;
-            assert_eq!(data.read(0, 64 << 10).await.unwrap(), vec![0; 64 << 10], "{way}");
-            next.client.lease_free(next.lease.lease_id).await.unwrap();
-        }
-        assert!(berth.stop().status.success());
     }
 }
 
