@@ -9,8 +9,9 @@ use std::{
     time::Duration,
 };
 
-use crate::state::{
-    CONTEXTS, GPU, Gpu, Handle, INVALID_CONTEXT, INVALID_VALUE, export, handle, initialised, put, within,
+use crate::{
+    memory::TOTAL,
+    state::{CONTEXTS, GPU, Gpu, Handle, INVALID_CONTEXT, INVALID_VALUE, export, handle, initialised, put, within},
 };
 
 /// Its version, where `CUDA_SOFT_VERSION` does not say another one.
@@ -131,12 +132,7 @@ export! {
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
         is_device(device)?;
         // SAFETY: the caller's place.
-        initialised(|_| unsafe { put(bytes, 1 << 30) })
-    }
-
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
-        // SAFETY: the caller's places.
-        initialised(|_| unsafe { put(free, 64 << 20).and_then(|()| put(total, 1 << 30)) })
+        initialised(|_| unsafe { put(bytes, TOTAL) })
     }
 
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) {

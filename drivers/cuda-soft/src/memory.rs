@@ -10,9 +10,13 @@ use std::{
 use berth_gpu::{Buffer, Device as _};
 use berth_memory::Memory;
 
-use crate::state::{Gpu, Handle, INVALID_VALUE, UNKNOWN, export, idle, put, within};
+use crate::state::{Gpu, Handle, INVALID_VALUE, OUT_OF_MEMORY, UNKNOWN, export, idle, initialised, put, within};
 
-const OUT_OF_MEMORY: i32 = 2;
+/// What it says is free, where `CUDA_SOFT_ROOM_MIB` does not say it.
+const FREE: usize = 64 << 20;
+
+/// Bytes of its own memory.
+pub(crate) const TOTAL: usize = 1 << 30;
 
 /// `CU_MEMHOSTALLOC_DEVICEMAP`
 const MAPPED: c_uint = 2;
@@ -50,13 +54,28 @@ fn allocate(gpu: &mut Gpu, bytes: usize) -> Result<u64, i32> {
     Ok(address)
 }
 
-fn free(address: u64) -> Result<(), i32> {
-    idle(|gpu| {
-        let at = gpu.memory.iter().position(|buffer| buffer.address == address).ok_or(INVALID_VALUE)?;
-        gpu.memory.swap_remove(at);
-        gpu.soft.release(address);
-        Ok(())
-    })
+/// How much of its own memory a process can have, where that is bounded.
+fn room() -> Option<usize> {
+    let mib: usize = env::var("CUDA_SOFT_ROOM_MIB").ok()?.parse().ok()?;
+    Some(mib << 20)
+}
+
+/// Notes that this process has so many more bytes of its own memory.
+pub(crate) fn take(gpu: &mut Gpu, bytes: usize) -> Result<(), i32> {
+    let taken = gpu.taken.saturating_add(bytes);
+    if room().is_some_and(|room| taken > room) {
+        return Err(OUT_OF_MEMORY);
+    }
+    gpu.taken = taken;
+    Ok(())
+}
+
+/// Gives back what was allocated, and returns of how many bytes it was.
+fn free(gpu: &mut Gpu, address: u64) -> Result<usize, i32> {
+    let at = gpu.memory.iter().position(|buffer| buffer.address == address).ok_or(INVALID_VALUE)?;
+    let size = gpu.memory.swap_remove(at).memory.size();
+    gpu.soft.release(address);
+    Ok(size)
 }
 
 /// The memory of the device that so many bytes at this address lie in, and where.
@@ -94,7 +113,7 @@ export! {
     }
 
     fn cuMemFreeHost(host: *mut c_void) {
-        free(host.addr() as u64)
+        idle(|gpu| free(gpu, host.addr() as u64).map(drop))
     }
 
     fn cuMemHostRegister_v2(host: *mut c_void, bytes: usize, flags: c_uint) {
@@ -126,6 +145,7 @@ export! {
 
     fn cuMemAlloc_v2(device: *mut u64, bytes: usize) {
         idle(|gpu| {
+            take(gpu, bytes)?;
             let address = allocate(gpu, bytes)?;
             // The driver zeroes nothing.
             let (buffer, at) = found(gpu, address, bytes)?;
@@ -136,7 +156,18 @@ export! {
     }
 
     fn cuMemFree_v2(device: u64) {
-        free(device)
+        idle(|gpu| {
+            gpu.taken = gpu.taken.saturating_sub(free(gpu, device)?);
+            Ok(())
+        })
+    }
+
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {
+        initialised(|gpu| {
+            let left = room().map_or(FREE, |room| room.saturating_sub(gpu.taken));
+            // SAFETY: the caller's places.
+            unsafe { put(free, left).and_then(|()| put(total, TOTAL)) }
+        })
     }
 
     fn cuMemsetD8Async(device: u64, byte: u8, bytes: usize, _stream: Handle) {

@@ -15,6 +15,7 @@ use crate::module::Linker;
 
 /// Codes, as cuda.h numbers them.
 pub(crate) const INVALID_VALUE: c_int = 1;
+pub(crate) const OUT_OF_MEMORY: c_int = 2;
 pub(crate) const NOT_INITIALIZED: c_int = 3;
 pub(crate) const INVALID_CONTEXT: c_int = 201;
 pub(crate) const INVALID_HANDLE: c_int = 400;
@@ -51,6 +52,8 @@ pub(crate) struct Gpu {
     pub(crate) memory: Vec<Buffer>,
     /// Addresses of registered memory of the host, where each piece begins.
     pub(crate) registered: Vec<u64>,
+    /// Bytes of its own memory that this process has.
+    pub(crate) taken: usize,
     /// Memory that others map, by the handles of it; addresses and lengths that are reserved; and what is mapped there.
     pub(crate) allocations: Table<File>,
     pub(crate) reserved: Vec<(u64, usize)>,

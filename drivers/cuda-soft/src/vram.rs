@@ -17,11 +17,10 @@ use berth_gpu::{Buffer, Device as _};
 use berth_memory::Memory;
 
 use crate::{
-    memory::Mapped,
-    state::{Gpu, INVALID_HANDLE, INVALID_VALUE, export, handle, idle, put},
+    memory::{Mapped, take},
+    state::{Gpu, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, export, handle, idle, put},
 };
 
-const OUT_OF_MEMORY: c_int = 2;
 const NOT_SUPPORTED: c_int = 801;
 
 /// What the driver takes for itself, as some do.
@@ -89,6 +88,8 @@ export! {
             return Err(INVALID_VALUE);
         }
         idle(|gpu| {
+            // What maps it keeps it for as long as the process lives.
+            take(gpu, bytes)?;
             let file = new_file(bytes)?;
             let allocation = gpu.add(|gpu| &mut gpu.allocations, file).addr() as u64;
             // SAFETY: the caller's place.

@@ -124,6 +124,35 @@ async fn memory_that_processes_cannot_share_is_told() {
     }
 }
 
+#[tokio::test]
+async fn a_region_larger_than_what_is_free_is_told() {
+    let small = |command: &mut Command| {
+        command.env("LD_LIBRARY_PATH", berth_cuda_soft::folder().unwrap()).env("CUDA_SOFT_ROOM_MIB", "16");
+    };
+    let why = "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory";
+    let (code, told) = fails_as(&Site::vram().text(), small);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains(&format!("gpu gpu1, memory = \"vram\": {why}")), "{told}");
+
+    let site = Site::new("auto", "auto", "32 MiB");
+    let berth = Berth::start_as(&site.text(), small);
+    assert_eq!(berth.ready["gpus"][0]["memory"], "pinned");
+    let tenant = Tenant::new(&berth, &site.holder).await;
+    assert_eq!(tenant.store(3).await, 3_u32.to_le_bytes());
+    let stopped = berth.stop();
+    let told = format!("gpu gpu1: leases lie in memory of the host, which it reads: {why}");
+    assert!(stopped.stderr.contains(&told), "{}", stopped.stderr);
+
+    // Without a size it is most of what is free, and fits.
+    let site = Site::vram();
+    let berth = Berth::start_as(&site.text().replace("size = \"32 MiB\"\n", ""), small);
+    let tenant = Tenant::new(&berth, &site.holder).await;
+    let resources = tenant.client.inventory().await.unwrap();
+    let gpu = resources.iter().find(|of| of.resource_id == tenant.resource).unwrap();
+    assert_eq!((gpu.capacity, gpu.available), (14 << 20, 12 << 20));
+    assert!(berth.stop().status.success());
+}
+
 /// In a process of its own, whose environment has the driver in software.
 #[test]
 fn dma_bufs_have_what_is_written_to_the_memory() {
