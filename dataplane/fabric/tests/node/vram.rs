@@ -1,11 +1,19 @@
 //! Leases of GPU memory: inventory, exclusivity classes, handles, and what their end leaves.
 #![allow(clippy::doc_markdown)] // the names of ops and TLVs
 
-use std::{ops::Range, sync::Arc, thread, time::Duration};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 
-use crate::common::*;
+use crate::{
+    common::*,
+    rdma::{Rdma, Told, bind},
+};
 use berth_fabric::{
-    Carrier, Config, GpuDone, GpuExecutor, GpuWorker, Job, Kernel, Recovered, Request, Step, journal::Record,
+    Carrier, Config, GpuDone, GpuExecutor, GpuWorker, Job, Kernel, Outcome, Recovered, Request, Step, journal::Record,
     resource_id,
 };
 use berth_lease::{
@@ -74,6 +82,16 @@ fn world_behind_engine() -> (World, Arc<Heap>) {
 }
 
 fn world_of(vram: Storage) -> World {
+    bound_world(vram, Vec::new())
+}
+
+/// A world whose leases are bound by an RDMA transport, which takes time to tear down.
+fn world_behind_rdma(vram: Storage) -> (World, Arc<Mutex<Told>>) {
+    let told = Arc::new(Mutex::new(Told { slow: true, ..Told::default() }));
+    (bound_world(vram, vec![Box::new(Rdma("mlx5_0", told.clone()))]), told)
+}
+
+fn bound_world(vram: Storage, bindings: Vec<Box<dyn berth_fabric::Binding>>) -> World {
     let region = |name: &str, kind, storage| Region { name: name.into(), kind, numa: None, storage };
     let regions = Regions::new(vec![
         region("mem", RegionKind::Memory, Storage::Bytes(Heap::of(64 << 10))),
@@ -82,7 +100,7 @@ fn world_of(vram: Storage) -> World {
     let fbmt = (EndpointKind::Fbmt, "127.0.0.1:5704".parse().unwrap());
     let gpus = vec![(RegionId(1), Arc::new(Idle) as Arc<dyn GpuExecutor>)];
     let config = Config { gpus, gpus_in_use: vec!["gpu0".into()], endpoints: vec![fbmt], ..config() };
-    World::start(config, regions, Recovered::default(), START, 7)
+    World::start_with(config, regions, bindings, Recovered::default(), START, 7)
 }
 
 fn wanted(bytes: u64, class: Option<u8>) -> Vec<u8> {
@@ -335,6 +353,81 @@ fn a_scrubbing_that_fails_fences_the_gpu() {
         world.apply(effects);
     }
     assert_eq!(alloc(&mut world, 2, None), Err(Status::ResourceFenced));
+}
+
+/// A GPU's memory of the host, and its own, whose zeroing ends on another thread.
+fn storages() -> [(Storage, Arc<Heap>); 2] {
+    let (addressed, behind) = (Heap::of(64 << 10), Heap::of(64 << 10));
+    [(Storage::Bytes(addressed.clone()), addressed), (Storage::Blocks(Arc::new(Engine(behind.clone()))), behind)]
+}
+
+/// A lease whose client has connected and written, and the token that it was had by.
+fn written_by_rdma(world: &mut World, vram: &Heap) -> (LeaseId, Vec<u8>) {
+    let token = world.token(1, ALL);
+    let lease = world.alloc_under(1, ResourceType::Gpu, 4096, &token);
+    world.ok(1, Op::LeaseBind, 0, &token, &bind(lease, 2));
+    vram.write(world.node.leases().get(lease).unwrap().base, &[7; 4096]);
+    (lease, token)
+}
+
+/// What a transport may still write is not taken for scrubbed.
+#[test]
+fn bytes_are_scrubbed_when_the_transport_has_let_go_of_them() {
+    for (storage, vram) in storages() {
+        for way in [Op::LeaseFree, Op::CapRevoke] {
+            let (mut world, told) = world_behind_rdma(storage.clone());
+            let (lease, token) = written_by_rdma(&mut world, &vram);
+            let base = world.node.leases().get(lease).unwrap().base;
+            let bytes = || {
+                let mut bytes = [0; 4096];
+                vram.read(base, &mut bytes);
+                bytes
+            };
+            let available = |world: &World| world.node.leases().available(RegionId(1));
+            let before = available(&world);
+            world.held = Some(Vec::new());
+            let answer = if way == Op::LeaseFree {
+                world.ask_whole(1, way.code(), 0, &[], &LeaseRef { lease_id: lease.0 }.to_vec())
+            } else {
+                revoke(&mut world, &token)
+            };
+            // The teardown of the transport alone, and after it the scrubbing.
+            for is_bound in [true, false] {
+                assert!(answer.endings.iter().any(|ending| !ending.is_over()), "{way}: it waits");
+                assert_eq!(told.lock().unwrap().bound.contains(&lease), is_bound);
+                assert_eq!((bytes(), available(&world)), ([7; 4096], before), "{way}");
+                let [teardown] = <[_; 1]>::try_from(std::mem::take(world.held.as_mut().unwrap())).unwrap();
+                world.tear_down(teardown);
+            }
+            assert!(answer.endings.iter().all(|ending| ending.is_over() && !ending.has_failed()), "{way}");
+            assert_eq!((bytes(), available(&world)), ([0; 4096], 64 << 10), "{way}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_the_transport_does_not_let_go_of_are_nobodys() {
+    for (storage, vram) in storages() {
+        let (mut world, told) = world_behind_rdma(storage);
+        let (lease, token) = written_by_rdma(&mut world, &vram);
+        let before = world.node.leases().available(RegionId(1));
+        told.lock().unwrap().stuck = true;
+        let answer = revoke(&mut world, &token);
+        assert!(answer.endings.iter().all(|ending| ending.is_over() && ending.has_failed()));
+        assert_eq!(answer.answer.status, Status::ResourceFenced);
+        assert!(world.journal.contains(&Record::LeaseFenced { lease: lease.0 }));
+        assert_eq!(world.node.leases().available(RegionId(1)), before);
+        assert_eq!(alloc(&mut world, 2, None), Err(Status::ResourceFenced));
+        let gpu = resource_id(world.node.id(), ResourceType::Gpu, "vram0");
+        let flags = world.node.resources().iter().find(|of| of.resource_id == gpu).unwrap().flags;
+        assert_eq!(flags, ResourceFlags::FENCED);
+    }
+}
+
+fn revoke(world: &mut World, token: &[u8]) -> Outcome {
+    let admin = world.token(2, ALL);
+    let token_id = CapabilityToken::parse(token).unwrap().token_id;
+    world.ask_whole(2, Op::CapRevoke.code(), 0, &admin, &CapRevoke { token_id, ttl_secs: 300 }.to_vec())
 }
 
 #[test]
