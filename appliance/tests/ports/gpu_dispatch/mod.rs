@@ -2,6 +2,7 @@
 //! ends.
 
 mod cuda;
+mod deaths;
 mod decoders;
 mod in_place;
 mod vram;

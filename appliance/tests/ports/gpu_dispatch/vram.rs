@@ -2,8 +2,8 @@
 
 use std::{process::Command, thread, time::Duration};
 
-use super::{GPU, HANDLER_FAILED, RPC, config, counters, device, increments, recover, signal};
-use crate::common::{Berth, INCREMENT, RPC_INCREMENT, command, fails, request, write_config};
+use super::{GPU, RPC, config, counters, device, increments};
+use crate::common::{Berth, INCREMENT, RPC_INCREMENT, command, fails, fails_as, write_config};
 
 /// The driver exports such dma-bufs; empty: those that a CPU maps.
 fn driver(dma_buf: &'static str) -> impl FnOnce(&mut Command) {
@@ -28,42 +28,6 @@ fn requests_there_are_answered_like_others() {
         assert_eq!(stopped.sum("a", "service", "answered"), 2000);
         assert_eq!(counters(&stopped), [0; 3]);
     }
-}
-
-#[test]
-fn a_killed_worker_costs_what_it_had_and_no_slot() {
-    let berth = Berth::start_as(&text("vram", "slots = 8\n", INCREMENT), driver(""));
-    let client = berth.client("a");
-    let mut id = 0;
-    for delay in [0, 1, 3] {
-        let pid = worker_now(&berth);
-        let killer = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(delay));
-            signal(pid, "-KILL");
-        });
-        // Every request has one answer, whoever gives it.
-        for _ in 0..50 {
-            (0..8).for_each(|ahead| client.send(&request(RPC_INCREMENT, &[7], id + ahead, 0)));
-            for _ in 0..8 {
-                let answer = client.response();
-                let is_right = (answer.status, &answer.result[..]) == (0, &[8]) || answer.status == HANDLER_FAILED;
-                assert!(answer.request_id == id && is_right, "{answer:?}");
-                id += 1;
-            }
-        }
-        killer.join().unwrap();
-        recover(&client);
-    }
-    let stopped = berth.stop();
-    assert!(stopped.status.success(), "{}", stopped.stderr);
-    assert_eq!(counters(&stopped), [3, 0, 0]);
-}
-
-/// The worker that runs now: the only child, of whichever thread.
-fn worker_now(berth: &Berth) -> u32 {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", berth.pid())).unwrap().flatten();
-    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    children.collect::<String>().trim().parse().unwrap()
 }
 
 #[test]
@@ -94,6 +58,24 @@ fn what_no_cpu_can_map_is_told_and_replaced_only_where_that_is_asked_for() {
         let told = format!("gpu gpu0: requests lie in memory of the host, which it reads: {why}");
         assert!(stopped.stderr.contains(&told), "{}", stopped.stderr);
     }
+}
+
+/// A ring's requests take 2 MiB of it.
+#[test]
+fn a_gpu_without_room_for_requests_is_told() {
+    let full = |command: &mut Command| {
+        command.env("LD_LIBRARY_PATH", berth_cuda_soft::folder().unwrap()).env("CUDA_SOFT_ROOM_MIB", "1");
+    };
+    let why = "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory";
+    let (code, said) = fails_as(&text("vram", "", INCREMENT), full);
+    assert!(code == Some(1) && said.contains(&format!("gpu gpu0, memory = \"vram\": {why}")), "{said}");
+
+    let berth = Berth::start_as(&text("auto", "", INCREMENT), full);
+    assert_eq!(berth.ready["gpus"][0]["memory"], "pinned");
+    increments(&berth.client("a"), 100);
+    let stopped = berth.stop();
+    let told = format!("gpu gpu0: requests lie in memory of the host, which it reads: {why}");
+    assert!(stopped.stderr.contains(&told), "{}", stopped.stderr);
 }
 
 #[test]
