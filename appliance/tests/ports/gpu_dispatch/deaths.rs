@@ -1,12 +1,14 @@
 //! A worker that is killed or stopped at each of its steps: what that costs, and whom.
 
 use std::{
-    fs, thread,
+    fs,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
     time::{Duration, Instant},
 };
 
-use super::{HANDLER_FAILED, RPC, config, counters, device, fnv1a, recover, signal, until};
-use crate::common::{ADMIN, Berth, INCREMENT, RPC_INCREMENT, command, request, write_config};
+use super::{GPU, HANDLER_FAILED, RPC, config, counters, device, fnv1a, increments, recover, signal, state, until};
+use crate::common::{ADMIN, Berth, INCREMENT, RPC_INCREMENT, command, port, request, write_config};
 
 fn text(device: &str, memory: &str, more: &str, functions: &str) -> String {
     let rpc = format!("{RPC}memory = \"{memory}\"\n{more}\n");
@@ -112,5 +114,59 @@ fn a_worker_that_is_killed_within_a_reload_fails_it() {
         assert_eq!(counters(&stopped), [1, 0, 0], "{device_name}");
         let told = "berth-gpu-worker ended before it loaded anything";
         assert!(stopped.stderr.contains(told), "{}", stopped.stderr);
+    }
+}
+
+/// Another GPU's port and one on a CPU lose nothing when a worker hangs, dies or is stopped.
+#[test]
+fn one_gpus_worker_costs_no_other_port_an_answer() {
+    let second = GPU.replace("gpu0", "gpu1");
+    // Three processes share the cores.
+    let increment = INCREMENT.to_owned() + "budget_us = 3000000\n";
+    let functions = increment + &device("hangs", "dispatch = \"gpu\"\nbudget_us = 200000");
+    let ports =
+        port("b", &RPC.replace("gpu0", "gpu1")) + &port("c", "[port.rpc]\ndispatch = \"inline\"\ngpu = \"gpu1\"");
+    let berth = Berth::start(&format!("{second}{ports}{}", config(RPC, &functions)));
+    let worker = |name: &str| {
+        let gpus = berth.ready["gpus"].as_array().unwrap();
+        gpus.iter().find(|gpu| gpu["name"] == name).unwrap()["worker_pid"].as_u64().unwrap() as u32
+    };
+    let (first, other) = (worker("gpu0"), worker("gpu1"));
+    let client = berth.client("a");
+    let others = ["b", "c"].map(|name| berth.client(name));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let served = others.each_ref().map(|client| {
+            scope.spawn(|| {
+                let mut rounds = 0;
+                while !is_over.load(Relaxed) {
+                    increments(client, 50);
+                    rounds += 1;
+                }
+                rounds
+            })
+        });
+        assert_eq!(client.call(fnv1a("hangs"), &[1]).status, HANDLER_FAILED);
+        recover(&client);
+        let now = || children(berth.pid()).into_iter().find(|pid| *pid != other).unwrap();
+        assert_ne!(now(), first);
+        for how in ["-KILL", "-STOP"] {
+            let worker = now();
+            signal(worker, how);
+            until(|| state(worker).is_none_or(|state| "ZT".contains(state)));
+            recover(&client);
+            assert_ne!(now(), worker, "{how}");
+        }
+        is_over.store(true, Relaxed);
+        for rounds in served {
+            assert!(rounds.join().unwrap() > 10);
+        }
+    });
+    assert!(children(berth.pid()).contains(&other), "it is the same");
+    let stopped = berth.stop();
+    let gpus = stopped.counters["gpus"].as_array().unwrap();
+    for (name, wanted) in [("gpu0", [3, 2]), ("gpu1", [0, 0])] {
+        let counters = &gpus.iter().find(|gpu| gpu["name"] == name).unwrap()["counters"];
+        assert_eq!(["gpu_restarts", "gpu_timeouts"].map(|name| counters[name].as_u64().unwrap()), wanted, "{name}");
     }
 }
