@@ -2,13 +2,18 @@
 
 use std::{
     fs,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    os::unix::fs::symlink,
+    sync::mpsc::{self, TryRecvError},
     thread,
     time::{Duration, Instant},
 };
 
-use super::{GPU, HANDLER_FAILED, RPC, config, counters, device, fnv1a, increments, recover, signal, state, until};
-use crate::common::{ADMIN, Berth, INCREMENT, RPC_INCREMENT, command, port, request, write_config};
+use berth_process::{Process, Stop};
+
+use super::{
+    GPU, HANDLER_FAILED, RPC, config, counters, device, fnv1a, increments, recover, signal, state, until, worker,
+};
+use crate::common::{ADMIN, Berth, INCREMENT, RPC_INCREMENT, admin, command, get, port, request, write_config};
 
 fn text(device: &str, memory: &str, more: &str, functions: &str) -> String {
     let rpc = format!("{RPC}memory = \"{memory}\"\n{more}\n");
@@ -37,8 +42,9 @@ fn worker_now(berth: &Berth) -> u32 {
 
 #[test]
 fn a_killed_worker_costs_what_it_had_and_no_slot() {
-    for (device, memory) in [("soft", "pinned"), ("auto", "pinned"), ("auto", "vram")] {
-        let berth = start(&text(device, memory, "slots = 8", INCREMENT));
+    let functions = INCREMENT.to_owned() + &device("hangs", "budget_us = 3000000");
+    for (kind, memory) in [("soft", "pinned"), ("auto", "pinned"), ("auto", "vram")] {
+        let berth = start(&text(kind, memory, "slots = 8", &functions));
         assert_eq!(berth.ready["gpus"][0]["memory"], memory);
         let client = berth.client("a");
         let mut id = 0;
@@ -61,9 +67,20 @@ fn a_killed_worker_costs_what_it_had_and_no_slot() {
             killer.join().unwrap();
             recover(&client);
         }
+        // Nothing that it had is run by the next one.
+        (0..8).for_each(|ahead| client.send(&request(fnv1a("hangs"), &[7], id + ahead, 0)));
+        thread::sleep(Duration::from_millis(100));
+        let began = Instant::now();
+        signal(worker_now(&berth), "-KILL");
+        for ahead in 0..8 {
+            let answer = client.response();
+            assert_eq!((answer.request_id, answer.status), (id + ahead, HANDLER_FAILED), "{kind} {memory}");
+        }
+        assert!(began.elapsed() < Duration::from_millis(700), "{kind} {memory}: {:?}", began.elapsed());
+        recover(&client);
         let stopped = berth.stop();
         assert!(stopped.status.success(), "{}", stopped.stderr);
-        assert_eq!(counters(&stopped), [3, 0, 0], "{device} {memory}");
+        assert_eq!(counters(&stopped), [4, 0, 0], "{kind} {memory}");
     }
 }
 
@@ -73,16 +90,13 @@ fn a_worker_that_is_killed_before_it_serves_ends_the_start() {
     let (_folder, config) = write_config(&text("auto", "pinned", "", INCREMENT), &[]);
     let mut command = command(&config);
     command.env("LD_LIBRARY_PATH", berth_cuda_soft::folder().unwrap()).env("CUDA_SOFT_OPENS_MS", "10000");
-    let berth = command.spawn().unwrap();
+    let berth = Process::start(&mut command, &Stop::default()).unwrap();
     until(|| !children(berth.id()).is_empty());
     signal(children(berth.id())[0], "-KILL");
-    let began = Instant::now();
-    let output = berth.wait_with_output().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{said}");
-    let told = "gpu gpu0: ";
-    assert!(said.contains(told) && said.contains("berth-gpu-worker ended before it loaded anything"), "{said}");
+    let ended = berth.finish(Duration::from_secs(5)).unwrap();
+    assert!(ended.status.code() == Some(1) && ended.lines.is_empty(), "{}", ended.stderr);
+    let told = "berth-gpu-worker ended before it loaded anything";
+    assert!(ended.stderr.contains("gpu gpu0: ") && ended.stderr.contains(told), "{}", ended.stderr);
 }
 
 /// What ran before runs on, and the next reload is taken.
@@ -134,17 +148,19 @@ fn one_gpus_worker_costs_no_other_port_an_answer() {
     let (first, other) = (worker("gpu0"), worker("gpu1"));
     let client = berth.client("a");
     let others = ["b", "c"].map(|name| berth.client(name));
-    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        // If this thread fails, they end, too.
         let served = others.each_ref().map(|client| {
-            scope.spawn(|| {
+            let (goes_on, is_over) = mpsc::channel::<()>();
+            let rounds = scope.spawn(move || {
                 let mut rounds = 0;
-                while !is_over.load(Relaxed) {
+                while is_over.try_recv() == Err(TryRecvError::Empty) {
                     increments(client, 50);
                     rounds += 1;
                 }
                 rounds
-            })
+            });
+            (goes_on, rounds)
         });
         assert_eq!(client.call(fnv1a("hangs"), &[1]).status, HANDLER_FAILED);
         recover(&client);
@@ -157,8 +173,8 @@ fn one_gpus_worker_costs_no_other_port_an_answer() {
             recover(&client);
             assert_ne!(now(), worker, "{how}");
         }
-        is_over.store(true, Relaxed);
-        for rounds in served {
+        for (goes_on, rounds) in served {
+            drop(goes_on);
             assert!(rounds.join().unwrap() > 10);
         }
     });
@@ -168,5 +184,45 @@ fn one_gpus_worker_costs_no_other_port_an_answer() {
     for (name, wanted) in [("gpu0", [3, 2]), ("gpu1", [0, 0])] {
         let counters = &gpus.iter().find(|gpu| gpu["name"] == name).unwrap()["counters"];
         assert_eq!(["gpu_restarts", "gpu_timeouts"].map(|name| counters[name].as_u64().unwrap()), wanted, "{name}");
+    }
+}
+
+/// A card that is gone: no worker can open it, until it is back.
+#[test]
+fn a_lost_card_costs_calls_their_budgets_and_is_had_again() {
+    for memory in ["pinned", "vram"] {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("libcuda.so.1");
+        let driver = fs::canonicalize(berth_cuda_soft::folder().unwrap().join("libcuda.so.1")).unwrap();
+        let insert = || symlink(&driver, &library).unwrap();
+        insert();
+        let increment = INCREMENT.to_owned() + "budget_us = 300000\n";
+        let beside = port("b", "[port.rpc]\ndispatch = \"inline\"\ngpu = \"gpu0\"");
+        let text = format!("{beside}{}{ADMIN}", text("auto", memory, "", &increment));
+        let berth = Berth::start_as(&text, |command| {
+            command.env("LD_LIBRARY_PATH", folder.path());
+        });
+        let (client, other) = (berth.client("a"), berth.client("b"));
+        let is_up =
+            |is: &str| get(admin(&berth), "/metrics", "").1.contains(&format!("berth_gpu_up{{gpu=\"gpu0\"}} {is}.0\n"));
+        assert_eq!(client.call(RPC_INCREMENT, &[1]).result, [2], "{memory}");
+        assert!(is_up("1"), "{memory}");
+
+        fs::remove_file(&library).unwrap();
+        signal(worker(&berth), "-KILL");
+        until(|| is_up("0"));
+        for n in 0..4 {
+            let began = Instant::now();
+            assert_eq!(client.call(RPC_INCREMENT, &[n]).status, HANDLER_FAILED, "{memory}");
+            assert!(began.elapsed() < Duration::from_millis(800), "{memory}: {:?}", began.elapsed());
+            assert_eq!(other.call(RPC_INCREMENT, &[n]).result, [n + 1], "{memory}");
+        }
+        assert!(is_up("0"), "{memory}");
+
+        insert();
+        assert!(recover(&client) < Duration::from_secs(5), "rests are 2 s at most");
+        assert!(is_up("1"), "{memory}");
+        let stopped = berth.stop();
+        assert!(stopped.stderr.contains("NVIDIA's driver is not there: libcuda.so.1"), "{}", stopped.stderr);
     }
 }
