@@ -22,6 +22,7 @@ pub struct Functions {
 }
 
 /// A function of the table.
+#[expect(clippy::struct_excessive_bools, reason = "bits of the table that the dispatcher reads")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
     /// Its id on the wire.

@@ -153,12 +153,11 @@ impl Rig {
         drop(file);
         let said = BufReader::new(ours.try_clone().unwrap());
         let (walls, opened) = (Value::Null, Value::Null);
-        let producer = match &frames {
-            None => producer,
-            Some(_) => {
-                let is_read = Arc::new(AtomicBool::new(true));
-                producer.reading(Elsewhere { base: frames_at as u64, size: FRAMES, is_read })
-            }
+        let producer = if frames.is_some() {
+            let is_read = Arc::new(AtomicBool::new(true));
+            producer.reading(Elsewhere { base: frames_at as u64, size: FRAMES, is_read })
+        } else {
+            producer
         };
         let mut rig = Self { producer, front, frames, control: Some(ours), said, worker, walls, opened };
         let slots = geometry.posted_slots();

@@ -1,6 +1,6 @@
 //! Requests that lie outside of their ring, in memory that the worker cannot write.
 
-use berth_gpu::Functions;
+use berth_gpu::{Function, Functions};
 use berth_memory::Memory as _;
 use berth_ring::{ErrorCode, TxError};
 
@@ -48,7 +48,7 @@ fn requests_are_read_where_they_lie() {
 fn graphs_are_given_them_as_well() {
     for on in BOTH {
         let mut rig = Rig::in_place(on, 61, 4, 512, 1);
-        let graph = berth_gpu::Function { graph: true, ..symbol(1, "reverse_graph", false) };
+        let graph = Function { graph: true, ..symbol(1, "reverse_graph", false) };
         assert_eq!(rig.load(&Functions { all: vec![graph], modules: vec![module(EXAMPLE)], lost: false }), "loaded");
         for at in [0, 4100, FRAMES - 512] {
             rig.push_in_place(at, &message(1, 9, &[0, 1, 2, 3]));
@@ -63,11 +63,8 @@ fn other_addresses_are_refused() {
     for on in BOTH {
         for graphs in [false, true] {
             let mut rig = Rig::in_place(on, 62, 4, 512, 1);
-            let (name, modules) = if graphs { ("reverse_graph", vec![module(EXAMPLE)]) } else { ("", vec![]) };
-            let function = match graphs {
-                false => increment(1),
-                true => berth_gpu::Function { graph: true, ..symbol(1, name, false) },
-            };
+            let graph = || Function { graph: true, ..symbol(1, "reverse_graph", false) };
+            let (function, modules) = if graphs { (graph(), vec![module(EXAMPLE)]) } else { (increment(1), vec![]) };
             assert_eq!(rig.load(&Functions { all: vec![function], modules, lost: false }), "loaded");
             rig.frames.as_ref().unwrap().write_at(0, &message(1, 9, &[0]));
             let first = rig.producer.address(0).unwrap();
