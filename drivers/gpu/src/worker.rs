@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, ErrorKind, Write as _},
-    mem::ManuallyDrop,
     os::{
         fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd},
         unix::net::UnixStream,
@@ -88,8 +87,7 @@ fn mapped(rings: &[RingFd]) -> io::Result<Vec<ServedRing>> {
 fn serve(mut control: &UnixStream) -> io::Result<bool> {
     control.set_read_timeout(Some(LOOK))?;
     let (mut input, mut read) = (BufReader::new(control), Vec::new());
-    // A kernel that does not end uses memory until the process ends.
-    let mut dispatcher: ManuallyDrop<Option<Dispatcher>> = ManuallyDrop::new(None);
+    let mut dispatcher: Option<Dispatcher> = None;
     let mut next: Option<Functions> = None;
     loop {
         match input.read_until(b'\n', &mut read) {
@@ -113,7 +111,7 @@ fn serve(mut control: &UnixStream) -> io::Result<bool> {
                                     let unread = opened.unread().map(str::to_owned);
                                     control.write_all(&line(&Report::Opened { kind, device, unread }))?;
                                 }
-                                *dispatcher = Some(opened);
+                                dispatcher = Some(opened);
                             }
                             Err(e) => {
                                 control.write_all(&line(&Report::Refused(e.to_string())))?;
@@ -131,7 +129,7 @@ fn serve(mut control: &UnixStream) -> io::Result<bool> {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
             Err(e) => return Err(e),
         }
-        let Some(dispatcher) = &mut *dispatcher else { continue };
+        let Some(dispatcher) = &mut dispatcher else { continue };
         if let Some(Err(fault)) = dispatcher.ended() {
             control.write_all(&line(&Report::Fault(fault.to_string())))?;
             return Ok(false);

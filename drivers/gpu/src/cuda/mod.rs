@@ -15,6 +15,7 @@ mod vram;
 use std::{
     collections::BTreeMap,
     ffi::{c_int, c_uint, c_void},
+    mem::ManuallyDrop,
     os::fd::OwnedFd,
     ptr::{self, NonNull},
     sync::Arc,
@@ -84,7 +85,7 @@ pub struct Cuda {
     context: Handle,
     stream: Handle,
     /// What kernels reach: it is freed with the process alone.
-    memory: Vec<Arc<dyn Memory>>,
+    memory: ManuallyDrop<Vec<Arc<dyn Memory>>>,
     programs: BTreeMap<u32, Program>,
     graphs: BTreeMap<u32, (ProgramId, Handle)>,
     /// The number of the latest program or graph.
@@ -127,7 +128,7 @@ impl Cuda {
             device,
             context,
             stream,
-            memory: Vec::new(),
+            memory: ManuallyDrop::default(),
             programs: BTreeMap::new(),
             graphs: BTreeMap::new(),
             last: 0,
