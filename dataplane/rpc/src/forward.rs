@@ -32,8 +32,6 @@ pub(crate) struct Forward {
     form: HeaderForm,
     /// The requester of each slot's request.
     callers: Vec<Caller>,
-    /// Frames that slots' requests lie in, by the numbers under which the port keeps them.
-    kept: Vec<Option<u32>>,
     /// Slot of the oldest request that has no answer yet.
     oldest: usize,
     /// Number of slots before the oldest whose requests were answered here because their time was up.
@@ -52,8 +50,20 @@ struct Caller {
     pushed: Nanos,
     /// Its entry in [`Turns`], if its client has to get answers in order.
     pending: Option<Pending>,
+    /// The number under which the port keeps the frame that it lies in, if it was not copied.
+    kept: Option<u32>,
     /// The kernel's function and the message, if it waited in a queue.
     queued: Option<(u32, Sent)>,
+}
+
+impl Caller {
+    /// Gives the port the frame in which the request lay, if it kept one.
+    #[inline]
+    fn give_back<P: Port>(&self, port: &mut P) {
+        if let Some(number) = self.kept {
+            port.release(number);
+        }
+    }
 }
 
 impl Forward {
@@ -67,6 +77,7 @@ impl Forward {
             budget: RING_BUDGET,
             pushed: Nanos(0),
             pending: None,
+            kept: None,
             queued: None,
         };
         Self {
@@ -74,7 +85,6 @@ impl Forward {
             first,
             form,
             callers: vec![nobody; ring.slots() as usize],
-            kept: vec![None; ring.slots() as usize],
             oldest: 0,
             given_up: 0,
             turn: Nanos(0),
@@ -127,9 +137,9 @@ impl Forward {
             budget: budget.unwrap_or(RING_BUDGET),
             pushed: now,
             pending,
+            kept: lies.map(|(number, _)| number),
             queued: None,
         };
-        self.kept[slot] = lies.map(|(number, _)| number);
         Ok(if lies.is_some() { Verdict::Keep } else { Verdict::Drop })
     }
 
@@ -152,7 +162,8 @@ impl Forward {
             len + message.len()
         })?;
         let budget = budget.unwrap_or(RING_BUDGET);
-        self.callers[slot] = Caller { to, request_id, ptp_timestamp, budget, pushed: now, pending: None, queued: None };
+        let (pushed, pending, kept, queued) = (now, None, None, None);
+        self.callers[slot] = Caller { to, request_id, ptp_timestamp, budget, pushed, pending, kept, queued };
         Ok(slot)
     }
 
@@ -211,9 +222,9 @@ impl Forward {
         record: &mut impl FnMut(Stage, u64),
     ) -> bool {
         while self.given_up > 0 {
-            let (kept, port) = (&mut self.kept, &mut *out.port);
+            let (callers, port) = (&self.callers, &mut *out.port);
             if !self.ring.collect_if(|slot, _| {
-                give_back(kept, slot, port);
+                callers[slot.0 as usize].give_back(port);
                 true
             }) {
                 return false;
@@ -227,16 +238,16 @@ impl Forward {
         if out.is_blocked() {
             return false;
         }
-        let Self { ring, form, callers, kept, oldest, .. } = self;
+        let Self { ring, form, callers, oldest, .. } = self;
         let (caller, is_trusted) = (callers[*oldest], ring.is_trusted());
-        let taken = ring.collect_if(|slot, answer| {
+        let taken = ring.collect_if(|_, answer| {
             let outcome = read_answer(*form, answer, caller.request_id, is_trusted);
             let taken = out.answer(&caller, outcome.unwrap_or(Err(status::HANDLER_FAILED)));
             if taken && outcome.is_none() {
                 out.counts.add(Event::BadResult);
             }
             if taken {
-                give_back(kept, slot, out.port);
+                caller.give_back(out.port);
             }
             taken
         });
@@ -285,14 +296,6 @@ impl Forward {
 
     pub(crate) fn stats(&self) -> ProducerStats {
         self.ring.stats()
-    }
-}
-
-/// Gives the port the frame in which a slot's request lay, if it kept one.
-#[inline]
-fn give_back<P: Port>(kept: &mut [Option<u32>], slot: SlotIndex, port: &mut P) {
-    if let Some(number) = kept[slot.0 as usize].take() {
-        port.release(number);
     }
 }
 
