@@ -63,8 +63,8 @@ pub trait Port {
     /// number.
     ///
     /// A frame with verdict [`Verdict::Reply`] is queued towards its sender, with the contents and length that the
-    /// handler left in it; one with [`Verdict::Keep`] stays where it is; other frames are released. After a frame that [is urgent](Frame::is_urgent), everything
-    /// queued is transmitted. Never blocks.
+    /// handler left in it; one with [`Verdict::Keep`] stays where it is; other frames are released. After a frame that
+    /// [is urgent](Frame::is_urgent), everything queued is transmitted. Never blocks.
     fn rx<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, handle: H) -> usize;
 
     /// Queues a frame that does not answer the current burst: a request, or a late answer.
