@@ -11,7 +11,7 @@ use std::{
 
 use berth_dpdk_sys as sys;
 use berth_memory::Memory as _;
-use berth_pages::{Backing, Pages};
+use berth_pages::{Backing, HugePage, Pages};
 
 use crate::error::Errno;
 
@@ -24,7 +24,7 @@ pub(crate) const CACHE: u32 = 256;
 const ALIGN: usize = 64;
 /// Memory behind the last buffer, because readers round up.
 const BEHIND: usize = 64 << 10;
-/// Size of a page as DPDK is told.
+/// Size of an ordinary page.
 const PAGE: usize = 4096;
 
 /// `RTE_BAD_IOVA`, a macro that bindgen cannot evaluate: there is no address for devices.
@@ -57,11 +57,20 @@ pub(crate) struct Readable {
 pub(crate) enum Access {
     /// Its driver copies.
     Copies,
-    /// By the addresses of this process, once they are mapped for it.
+    /// By the addresses of this process, once they are mapped for it. Its buffers lie in huge pages, none across two:
+    /// fewer pages for the IOMMU to translate, and each buffer in one piece of physical memory.
     Dma(NonNull<sys::rte_device>),
 }
 
 impl Access {
+    /// The pages that buffers lie in; `None`: ordinary ones.
+    const fn pages(self) -> Option<HugePage> {
+        match self {
+            Self::Copies => None,
+            Self::Dma(_) => Some(HugePage::Size2M),
+        }
+    }
+
     /// That of a device; the error says why its buffers cannot be outside.
     pub(crate) fn of(name: &str, device: *mut sys::rte_device) -> Result<Self, String> {
         if name.starts_with("net_memif") {
@@ -145,26 +154,17 @@ impl External {
     /// Makes memory, and a pool whose buffers lie in it.
     fn pool(name: &CStr, sizes: Sizes, readable: Readable) -> Result<(NonNull<sys::rte_mempool>, Self), String> {
         let Sizes { buffers, room, socket } = sizes;
+        let page = readable.access.pages();
         let layout = buffers
             .checked_add(readable.more)
-            .and_then(|buffers| Layout::new(buffers, room, readable.headers))
+            .and_then(|buffers| Layout::new(buffers, room, readable.headers, page))
             .ok_or("buffers of this number and size are more than DPDK takes")?;
-        let mut memory = Self::new(&layout, u32::try_from(socket).ok())?;
-        let first = memory.base().wrapping_add(layout.first);
-        let iova = match readable.access {
-            Access::Copies => BAD_IOVA,
-            Access::Dma(device) => {
-                memory.map(device)?;
-                first as u64
-            }
-        };
-        let external = sys::rte_pktmbuf_extmem {
-            buf_ptr: first.cast(),
-            buf_iova: iova,
-            buf_len: usize::from(layout.stride) * layout.buffers as usize,
-            elt_size: layout.stride,
-        };
-        // SAFETY: EAL is initialised; name and description are copied. The memory is that long, and the pool's alone
+        let mut memory = Self::new(layout.size, page, u32::try_from(socket).ok())?;
+        if let Access::Dma(device) = readable.access {
+            memory.map(device)?;
+        }
+        let areas: Vec<_> = layout.areas().map(|(at, len)| memory.area(at, len, layout.stride)).collect();
+        // SAFETY: EAL is initialised; name and descriptions are copied. The memory is that long, and the pool's alone
         // but for readers.
         let pool = unsafe {
             sys::rte_pktmbuf_pool_create_extbuf(
@@ -174,8 +174,8 @@ impl External {
                 0,
                 room,
                 socket,
-                &raw const external,
-                1,
+                areas.as_ptr(),
+                areas.len() as u32,
             )
         };
         match NonNull::new(pool) {
@@ -185,17 +185,25 @@ impl External {
     }
 
     /// Makes the memory and tells DPDK of it.
-    fn new(layout: &Layout, numa: Option<u32>) -> Result<Self, String> {
-        let pages = Pages::new(layout.size as u64, &Backing::Readable, numa).map_err(|error| error.to_string())?;
+    fn new(size: usize, page: Option<HugePage>, numa: Option<u32>) -> Result<Self, String> {
+        let pages = Pages::new(size as u64, &Backing::Readable(page), numa).map_err(|error| error.to_string())?;
         let base = pages.base().as_ptr().cast();
+        let page = page.map_or(PAGE, HugePage::bytes);
         // SAFETY: whole pages, which stay mapped until they are unregistered; without addresses none are read.
-        Errno::check(unsafe { sys::rte_extmem_register(base, layout.size, std::ptr::null_mut(), 0, PAGE) })
+        Errno::check(unsafe { sys::rte_extmem_register(base, size, std::ptr::null_mut(), 0, page) })
             .map_err(|errno| format!("DPDK takes no memory that others can read: {errno}"))?;
         Ok(Self { pages: Arc::new(pages), mapped: None })
     }
 
     fn base(&self) -> *mut u8 {
         self.pages.base().as_ptr()
+    }
+
+    /// The part for buffers of `stride` bytes from `at` on.
+    fn area(&self, at: usize, len: usize, stride: u16) -> sys::rte_pktmbuf_extmem {
+        let first = self.base().wrapping_add(at);
+        let iova = if self.mapped.is_some() { first as u64 } else { BAD_IOVA };
+        sys::rte_pktmbuf_extmem { buf_ptr: first.cast(), buf_iova: iova, buf_len: len, elt_size: stride }
     }
 
     /// Maps the memory for a device, at the addresses that it has in this process.
@@ -229,23 +237,42 @@ impl Drop for External {
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {
     buffers: u32,
-    /// Offset of the first buffer.
+    /// Offset of the first buffer in an area.
     first: usize,
     /// Distance of two.
     stride: u16,
+    /// Most buffers of an area.
+    each: u32,
+    /// Distance of two areas.
+    area: usize,
     /// Whole pages.
     size: usize,
 }
 
 impl Layout {
-    /// That of `buffers` of `room` bytes each. What follows headroom and `headers` is aligned. `None` if a buffer is too
-    /// long for that.
-    fn new(buffers: u32, room: u16, headers: usize) -> Option<Self> {
+    /// That of `buffers` of `room` bytes each, none of which lies across two huge pages. What follows headroom and
+    /// `headers` is aligned. `None` if a buffer is too long for that.
+    fn new(buffers: u32, room: u16, headers: usize, page: Option<HugePage>) -> Option<Self> {
         let payload = sys::RTE_PKTMBUF_HEADROOM as usize + headers;
         let first = payload.next_multiple_of(ALIGN) - payload;
         let stride = u16::try_from(usize::from(room).next_multiple_of(ALIGN)).ok()?;
-        let end = first + usize::from(stride) * buffers as usize;
-        Some(Self { buffers, first, stride, size: (end + BEHIND).next_multiple_of(PAGE) })
+        let span = |buffers: u32| first + usize::from(stride) * buffers as usize;
+        let (each, area, page) = match page.map(HugePage::bytes) {
+            Some(page) => (((page - first) / usize::from(stride)) as u32, page, page),
+            None => (buffers, span(buffers), PAGE),
+        };
+        let last = buffers.checked_sub(1)? / each;
+        let end = area * last as usize + span(buffers - each * last);
+        Some(Self { buffers, first, stride, each, area, size: (end + BEHIND).next_multiple_of(page) })
+    }
+
+    /// Offset and length of each area.
+    fn areas(&self) -> impl Iterator<Item = (usize, usize)> {
+        let starts = (0..self.buffers).step_by(self.each as usize);
+        starts.zip(0..).map(|(start, area)| {
+            let buffers = self.each.min(self.buffers - start) as usize;
+            (self.area * area + self.first, usize::from(self.stride) * buffers)
+        })
     }
 }
 
@@ -256,13 +283,40 @@ mod tests {
     #[test]
     fn payloads_are_aligned_and_readers_may_round_up() {
         for (headers, first) in [(42, 22), (46, 18)] {
-            let layout = Layout::new(1000, 2176, headers).unwrap();
+            let layout = Layout::new(1000, 2176, headers, None).unwrap();
             assert_eq!((layout.first, layout.stride), (first, 2176));
             assert_eq!((layout.first + 128 + headers) % ALIGN, 0);
             assert_eq!(layout.size % PAGE, 0);
             assert!(layout.size >= first + 1000 * 2176 + BEHIND);
+            assert_eq!(layout.areas().collect::<Vec<_>>(), [(first, 1000 * 2176)]);
         }
-        assert_eq!(Layout::new(1, 2177, 42).unwrap().stride, 2240);
-        assert_eq!(Layout::new(1, u16::MAX, 42), None);
+        assert_eq!(Layout::new(1, 2177, 42, None).unwrap().stride, 2240);
+        assert_eq!(Layout::new(1, u16::MAX, 42, None), None);
+        assert_eq!(Layout::new(0, 2176, 42, None), None);
+    }
+
+    #[test]
+    fn no_buffer_lies_across_two_huge_pages() {
+        const HUGE: usize = HugePage::Size2M.bytes();
+        for (buffers, room, pages) in [
+            (1, 2176, 1),
+            (933, 2176, 1),
+            (963, 2176, 2),
+            (964, 2176, 2),
+            (5000, 2176, 6),
+            (700, 9344, 4),
+            (33, 65472, 2),
+        ] {
+            let layout = Layout::new(buffers, room, 42, Some(HugePage::Size2M)).unwrap();
+            assert_eq!(layout.size, pages * HUGE, "{buffers} of {room}");
+            let mut all = 0;
+            for (at, len) in layout.areas() {
+                assert_eq!((at % HUGE, len % usize::from(room)), (22, 0));
+                assert!(at % HUGE + len <= HUGE);
+                assert!(at + len + BEHIND <= layout.size);
+                all += len / usize::from(room);
+            }
+            assert_eq!(all, buffers as usize);
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt, fs};
 
+use crate::PagesError;
+
 /// The huge page sizes of x86-64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HugePage {
@@ -20,7 +22,21 @@ impl HugePage {
         }
     }
 
-    pub(crate) const fn map_flag(self) -> libc::c_int {
+    /// Bytes of the pages that hold `len` bytes; more than there can be if those exceed the address space.
+    pub(crate) fn whole(self, len: usize) -> usize {
+        len.div_ceil(self.bytes()).saturating_mul(self.bytes())
+    }
+
+    /// That `len` bytes of pages cannot be had because too few are free, or none are supported.
+    pub(crate) fn missing(self, len: usize) -> Option<PagesError> {
+        let Some(reserved) = self.count("nr_hugepages") else { return Some(PagesError::Unsupported(self)) };
+        let (need, free) = (len / self.bytes(), self.count("free_hugepages").unwrap_or(0));
+        let reserve = reserved + need.checked_sub(free).filter(|&more| more > 0)?;
+        Some(PagesError::NotReserved { page: self, need, free, reserve })
+    }
+
+    /// What says to `mmap` which pages are meant; the same bits do to `memfd_create`.
+    pub(crate) const fn flag(self) -> libc::c_int {
         match self {
             Self::Size2M => libc::MAP_HUGE_2MB,
             Self::Size1G => libc::MAP_HUGE_1GB,

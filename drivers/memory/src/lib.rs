@@ -38,8 +38,9 @@ pub enum Backing {
     /// [`Pages::file`].
     Unnamed,
     /// As [`Unnamed`](Self::Unnamed), but others can map the file only to read it, and nobody can write it by a system
-    /// call. Needs Linux 5.1.
-    Readable,
+    /// call. Of reserved huge pages if their size is given, whole ones, as in the file. Needs Linux 5.1, and 5.13 for
+    /// huge pages.
+    Readable(Option<HugePage>),
 }
 
 /// Zeroed memory in pages that are resident from the start, so that no access has to wait for one.
@@ -149,15 +150,20 @@ impl Pages {
                 Ok((Mapping::shared(len, file.file())?, Some(Kept::Named { _file: file })))
             }
             Backing::Unnamed => {
-                let file = file::unnamed(size)?;
+                let file = file::unnamed(len, None)?;
                 file::seal(&file, libc::F_SEAL_SEAL)?;
                 Ok((Mapping::shared(len, &file)?, Some(Kept::Unnamed(file))))
             }
-            Backing::Readable => {
-                let file = file::unnamed(size)?;
+            Backing::Readable(page) => {
+                let len = page.map_or(len, |page| page.whole(len));
+                let file = file::unnamed(len, *page)?;
                 // The seal spares what is mapped before it.
                 let mapping = Mapping::shared(len, &file)?;
                 file::seal(&file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)?;
+                // Older kernels take the seal of a file in huge pages and do not keep it.
+                if Mapping::of(len, &file).is_ok() {
+                    return Err(file::failed("cannot seal")(io::ErrorKind::Unsupported.into()));
+                }
                 Ok((mapping, Some(Kept::Unnamed(file))))
             }
         };

@@ -37,27 +37,23 @@ impl Mapping {
 
     /// Maps whole huge pages, at least `len` bytes.
     pub(crate) fn huge(len: usize, page: HugePage) -> Result<Self, PagesError> {
-        let need = len.div_ceil(page.bytes());
-        let Some(reserved) = page.count("nr_hugepages") else { return Err(PagesError::Unsupported(page)) };
-        // A length beyond the address space is refused by mmap like any other that does not fit.
-        let len = need.saturating_mul(page.bytes());
-        Self::map(len, PRIVATE | libc::MAP_HUGETLB | libc::MAP_POPULATE | page.map_flag(), -1).map_err(|error| {
-            let free = page.count("free_hugepages").unwrap_or(0);
-            if error.raw_os_error() == Some(libc::ENOMEM) && free < need {
-                PagesError::NotReserved { page, need, free, reserve: reserved + need - free }
-            } else {
-                PagesError::Map { len, error }
-            }
-        })
+        let len = page.whole(len);
+        let flags = PRIVATE | libc::MAP_HUGETLB | libc::MAP_POPULATE | page.flag();
+        Self::map(len, flags, -1).map_err(|error| page.missing(len).unwrap_or(PagesError::Map { len, error }))
     }
 
     /// Maps the first `len` bytes of a file, shared with everyone who maps it. The file must be that long.
     pub(crate) fn shared(len: usize, file: &File) -> Result<Self, PagesError> {
-        let mapped = Self::map(len, libc::MAP_SHARED, file.as_raw_fd()).and_then(|mapping| {
+        let mapped = Self::of(len, file).and_then(|mapping| {
             mapping.populate()?;
             Ok(mapping)
         });
         mapped.map_err(|error| PagesError::Map { len, error })
+    }
+
+    /// As [`shared`](Self::shared), without a wait for pages.
+    pub(crate) fn of(len: usize, file: &File) -> io::Result<Self> {
+        Self::map(len, libc::MAP_SHARED, file.as_raw_fd())
     }
 
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int) -> io::Result<Self> {

@@ -83,38 +83,63 @@ fn map_again(pages: &Pages, protection: libc::c_int) -> io::Result<NonNull<libc:
 
 #[test]
 fn others_can_read_readable_pages_and_not_write_them() {
-    let pages = Pages::new(100_001, &Backing::Readable, None).unwrap();
-    check(&pages);
-    let denied = |result: io::Result<()>| assert_eq!(result.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    let pages = Pages::new(100_001, &Backing::Readable(None), None).unwrap();
+    assert_eq!(pages.file().unwrap().metadata().unwrap().len(), 100_001);
+    sealed(&pages, io::ErrorKind::PermissionDenied);
+
+    // Pages without that seal are for others to write.
+    let pages = Pages::new(4096, &Backing::Unnamed, None).unwrap();
+    let seen = map_again(&pages, libc::PROT_READ | libc::PROT_WRITE).unwrap();
+    // SAFETY: the whole mapping, to which nothing refers any more.
+    assert_eq!(unsafe { libc::munmap(seen.as_ptr(), pages.size()) }, 0);
+}
+
+/// `cargo xtask lab dpdk-nic` has huge pages.
+#[test]
+fn readable_huge_pages_or_what_to_reserve() {
+    match Pages::new(3 << 20, &Backing::Readable(Some(HugePage::Size2M)), None) {
+        Ok(pages) => {
+            assert_eq!(pages.file().unwrap().metadata().unwrap().len(), 4 << 20);
+            // Such a file has no system call to be written by.
+            sealed(&pages, io::ErrorKind::InvalidInput);
+        }
+        Err(PagesError::NotReserved { need, .. }) => assert_eq!(need, 2),
+        Err(PagesError::Unsupported(page)) => assert_eq!(page, HugePage::Size2M),
+        Err(error) => panic!("{error}"),
+    }
+    let missing = Pages::new(3 << 40, &Backing::Readable(Some(HugePage::Size2M)), None).unwrap_err();
+    assert!(matches!(missing, PagesError::NotReserved { need: 1_572_864, .. }), "{missing}");
+}
+
+/// Pages that nobody else can write; `write(2)` fails like this.
+fn sealed(pages: &Pages, written: io::ErrorKind) {
+    check(pages);
+    let fails = |result: io::Result<()>, kind| assert_eq!(result.unwrap_err().kind(), kind);
+    let denied = |result| fails(result, io::ErrorKind::PermissionDenied);
     let both = libc::PROT_READ | libc::PROT_WRITE;
-    denied(map_again(&pages, both).map(|_| ()));
-    denied(map_again(&pages, libc::PROT_WRITE).map(|_| ()));
+    denied(map_again(pages, both).map(|_| ()));
+    denied(map_again(pages, libc::PROT_WRITE).map(|_| ()));
     let file = pages.file().unwrap();
-    denied(file.write_all_at(b"no", 0));
+    fails(file.write_all_at(b"no", 0), written);
     denied(file.set_len(0));
-    denied(file.set_len(1 << 20));
+    denied(file.set_len(1 << 30));
     // Another descriptor of the file is no way around the seals.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    denied(fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(b"no", 0));
+    fails(fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(b"no", 0), written);
 
-    let seen = map_again(&pages, libc::PROT_READ).unwrap();
+    let seen = map_again(pages, libc::PROT_READ).unwrap();
     pages.write_at(4095, b"ab");
     // SAFETY: the mapping is that long, and nobody writes these bytes meanwhile.
     let bytes = unsafe { slice::from_raw_parts(seen.as_ptr().cast::<u8>().add(4095), 2) };
     assert_eq!(bytes, b"ab");
+    let whole = file.metadata().unwrap().len() as usize;
     // SAFETY: the protection of a mapping that is this test's alone; it stays as it was.
-    denied(match unsafe { libc::mprotect(seen.as_ptr(), pages.size(), both) } {
+    denied(match unsafe { libc::mprotect(seen.as_ptr(), whole, both) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     });
     // SAFETY: the whole mapping, to which nothing refers any more.
-    assert_eq!(unsafe { libc::munmap(seen.as_ptr(), pages.size()) }, 0);
-
-    // Pages without that seal are for others to write.
-    let pages = Pages::new(4096, &Backing::Unnamed, None).unwrap();
-    let seen = map_again(&pages, both).unwrap();
-    // SAFETY: as above.
-    assert_eq!(unsafe { libc::munmap(seen.as_ptr(), pages.size()) }, 0);
+    assert_eq!(unsafe { libc::munmap(seen.as_ptr(), whole) }, 0);
 }
 
 #[test]

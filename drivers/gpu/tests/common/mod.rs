@@ -130,7 +130,7 @@ impl Rig {
         let vram_fd = vram.as_ref().map(|vram| vram.file().unwrap().as_raw_fd());
         let vram_at = base(nth) + (0x1000 << 32);
         let frames = (requests == Requests::InPlace)
-            .then(|| Arc::new(Pages::new(FRAMES as u64, &Backing::Readable, None).unwrap()));
+            .then(|| Arc::new(Pages::new(FRAMES as u64, &Backing::Readable(None), None).unwrap()));
         let frames_fd = frames.as_ref().map(|frames| frames.file().unwrap().as_raw_fd());
         let frames_at = base(nth) + (0x800 << 32);
         let producer = match &vram {
