@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, process::Command};
 
 use anyhow::{Result, ensure};
 
-use crate::sh::{bundle, cargo, output, run};
+use crate::sh::{bundle, cargo, output, root, run};
 
 /// Every driver.
 pub(crate) const FEATURES: &str = "berth/dpdk,berth/ofi,berth/verbs,berth/wasm";
@@ -17,6 +17,9 @@ pub(crate) const DRIVERS: [&str; 8] = ["-p", "berth-dpdk", "-p", "berth-ofi", "-
 
 /// The fuzz targets.
 const FUZZ: [&str; 2] = ["-p", "berth-fuzz"];
+
+/// The models of what is shared without locks.
+const MODELS: [&str; 2] = ["-p", "berth-models"];
 
 /// All packages but the fuzz targets, which are built with flags of their own.
 pub(crate) const ALL: [&str; 6] = ["--release", "--workspace", "--exclude", "berth-fuzz", "--features", FEATURES];
@@ -53,8 +56,15 @@ pub(crate) fn fuzz_targets(names: &[String]) -> Command {
     build
 }
 
-/// That no crate is built twice for the programs, the tests, the fuzz targets and the packages, but for those of this
-/// workspace that fuzz targets have instrumented.
+/// Runs the models. Programs of the drivers, which do not know loom, are not built.
+pub(crate) fn models() -> Command {
+    let mut test = cargo([&["test", "--release"], &MODELS[..], &DRIVERS, &["--test", "models"]].concat());
+    test.env("RUSTC_WORKSPACE_WRAPPER", root().join("dataplane/models/rustc"));
+    test
+}
+
+/// That no crate is built twice for the programs, the tests, the fuzz targets, the models and the packages, but for those of
+/// this workspace that fuzz targets have instrumented, or models made of loom.
 pub(crate) fn compare() -> Result<()> {
     let tests = units(&[&ALL[1..], &["--edges", "normal,dev"]].concat())?;
     let programs = units(&["-p", "berth", "--features", FEATURES])?;
@@ -62,12 +72,13 @@ pub(crate) fn compare() -> Result<()> {
     // These are what has the features.
     let differ = |unit: &&String| !["berth v", "berth-perf v", "berth-ports v"].iter().any(|own| unit.starts_with(own));
     let fuzz = units(&[&FUZZ, &DRIVERS[..]].concat())?;
-    let not_fuzzed =
-        |unit: &&String| !["berth", "libfuzzer-sys v", "arbitrary v"].iter().any(|own| unit.starts_with(own));
+    let models = units(&[&MODELS[..], &DRIVERS, &["--edges", "normal,dev"]].concat())?;
+    let shared = |unit: &&String| !["berth", "libfuzzer-sys v", "arbitrary v"].iter().any(|own| unit.starts_with(own));
     let twice: Vec<_> = programs
         .difference(&tests)
         .chain(plain.difference(&tests).filter(differ))
-        .chain(fuzz.difference(&tests).filter(not_fuzzed))
+        .chain(fuzz.difference(&tests).filter(shared))
+        .chain(models.difference(&tests).filter(shared))
         .collect();
     ensure!(twice.is_empty(), "built once for tests and once more for programs:\n{twice:#?}");
     Ok(())

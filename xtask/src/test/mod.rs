@@ -166,7 +166,6 @@ impl Count {
 
     /// The models of what is shared without locks, in every order of their steps.
     fn models(&mut self) -> Result<()> {
-        let models = ["test", "--release", "-p", "berth-models", "--target-dir", "target/loom"];
-        self.run("models", cargo(models).env("RUSTFLAGS", "--cfg loom"))
+        self.run("models", &mut crate::build::models())
     }
 }
