@@ -11,8 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::{
     lab::{Answers, Lab},
-    setup,
-    sh::{self, cargo},
+    setup, sh,
 };
 use count::Count;
 
