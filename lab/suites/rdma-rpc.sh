@@ -1,5 +1,5 @@
 #!/bin/sh
-# RPC over verbs: independent clients in C and our own, every way that requests come, hostile peers, a device that goes.
+# RPC over verbs: independent clients in C and our own, every way that requests come, hostile peers, a device that goes, a GPU.
 # modules: crc32_generic rdma_rxe
 # memory: 1024
 # build: berth
@@ -134,3 +134,85 @@ for tally in $tallies; do
 done
 check "fpga counts psn_gaps" 100 count fpga psn_gaps
 check "fpga counts psn_lost" 300 count fpga psn_lost
+
+# A GPU in software reads what peers send where it was received. What they write is copied.
+# on_gpu NAME BUDGET_US RDMA: starts berth so.
+on_gpu() {
+    cat >"$OUT/berth.toml" <<TOML
+[runtime]
+housekeeping_cpus = [0]
+[[gpu]]
+name = "gpu0"
+device = "soft"
+time_limit_ms = 60000
+[[port]]
+name = "own"
+driver = "verbs"
+device = "rxe0"
+gid_index = 1
+rendezvous = "10.9.0.1:7001"
+cpu = 1
+idle = "adaptive"
+rdma = { $3 }
+rpc = { dispatch = "gpu", gpu = "gpu0", memory = "pinned", slots = 128, slot_size = 1408 }
+[[function]]
+name = "rpc_increment"
+handler = "builtin:rpc_increment"
+budget_us = $2
+TOML
+    start "$1"
+    worker=$(sed -n 's/^berth ready .*"worker_pid":\([0-9]*\).*/\1/p' "$OUT/$1")
+}
+off_gpu() {
+    kill $berth
+    wait $berth || echo "not ok berth stops with 0"
+    grep 'berth stopped' "$OUT/$1" >"$OUT/stopped"
+}
+
+on_gpu gpu 8000000 "peers = 8"
+check "a GPU answers full windows" "answers 300" $client 7001 berth rc-send 300 full
+check "of a UC client" "answers 300" $client 7001 berth uc-send 300 full
+$client 7001 berth rc-send 200 >"$OUT/bystander" &
+bystander=$!
+check "of two clients, the second" "answers 200" $client 7001 berth uc-send 200
+wait $bystander || true
+check "of two clients, the first" "answers 200" cat "$OUT/bystander"
+off_gpu gpu
+check "all requests were read where they were received" "$(count own rx_frames)" count own rx_kept
+
+on_gpu gpu-killed 8000000 "peers = 8"
+check "a GPU answers what is written" "answers 200" $client 7001 berth rc-write 200
+for _ in 1 2 3; do
+    $client 7001 berth rc-send 100 die >/dev/null 2>&1 || true
+done
+check "and the next after three were killed" "answers 300" $client 7001 berth rc-send 300 full
+kill -9 "$worker"
+sleep 2
+check "and after its worker was" "answers 300" $client 7001 berth rc-send 300 full
+off_gpu gpu-killed
+
+# The place of a peer whose requests are still read goes to the next, whose requests lie elsewhere.
+on_gpu gpu-place 10000000 "peers = 1"
+kill -STOP "$worker"
+timeout -s KILL 2 $client 7001 berth rc-send 100 full >/dev/null 2>&1 || true
+sleep 1
+$client 7001 berth rc-send 40 >"$OUT/heir" &
+heir=$!
+sleep 2
+kill -CONT "$worker"
+wait $heir || true
+check "the heir of a place that is still read" "answers 40" cat "$OUT/heir"
+check "and the next" "answers 100" $client 7001 berth rc-send 100 full
+off_gpu gpu-place
+check "requests of the first and the last are read in place" 164 count own rx_kept
+
+# Requests whose time was up hold receives, and no peer lacks one for its next.
+on_gpu gpu-late 20000 "peers = 1, slots = 4"
+kill -STOP "$worker"
+"$BERTH" perf rpc --port verbs --device rxe1 --rendezvous 10.9.0.1:7001 --requests rc-send --count 100 --warmup 0 --cpu 0 --window 4 \
+    --timeout 5000 --no-progress --json "$OUT/late.json" >"$OUT/late" 2>&1 || true
+refused() { python3 -c 'import json, sys; counts = json.load(open(sys.argv[1]))["cases"][0]["counts"]; print(counts["refused"], counts["lost"])' "$OUT/late.json"; }
+check "a stopped GPU's requests are refused, and none lost" "100 0" refused
+kill -CONT "$worker"
+off_gpu gpu-late
+check "of these a peer's slots are kept" 4 count own rx_kept

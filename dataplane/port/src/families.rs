@@ -14,6 +14,8 @@ pub const RX_ERRORS: Family = Family::counter("rx_errors", "receive calls that f
 /// Polls that received nothing although frames may have waited, because answers were still queued.
 pub const RX_HELD: Family =
     Family::counter("rx_held", "polls that received nothing, because answers waited for room at the device");
+/// Frames that [`Verdict::Keep`](crate::Verdict::Keep) left where they were.
+pub const RX_KEPT: Family = Family::counter("rx_kept", "frames that were left in their buffers for another reader");
 /// Frames handed over to the device, not frames confirmed as sent.
 pub const TX_FRAMES: Family = Family::counter("tx_frames", "frames that the device took");
 /// Times that the device had no room; the frames stay queued.

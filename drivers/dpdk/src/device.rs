@@ -8,14 +8,14 @@ use std::{
 };
 
 use berth_dpdk_sys as sys;
+use berth_memory::Memory as _;
 use berth_net::{Host, HostConfig, Interface, SharedNeighbours, Transport, Udp};
-use berth_port::BURST;
+use berth_port::{BURST, Kept};
 use berth_wire::net::{EthernetHeader, Ipv4Header, MacAddr, UdpHeader, VlanTag};
 
 use crate::{
     eal::Eal,
     error::{Errno, Error},
-    kept::Kept,
     pool::{self, Access, Pool, Readable, Sizes},
     port::DpdkPort,
     rings::Rings,
@@ -334,7 +334,8 @@ pub(crate) struct Queue {
     pub(crate) number: u16,
     pub(crate) bursts: Option<Registered>,
     pub(crate) pool: *mut sys::rte_mempool,
-    pub(crate) kept: Option<Kept>,
+    /// Frames that nobody releases go with their pool.
+    pub(crate) kept: Option<Kept<*mut sys::rte_mbuf>>,
 }
 
 /// Makes a port for each queue of a started device.
@@ -348,7 +349,8 @@ pub(crate) fn ports<T: Transport>(
     let memif = device.name.starts_with("net_memif");
     let port = |number| {
         let pool = &device.pools[usize::from(number)];
-        let kept = pool.frames().ok().map(|pages| Kept::new(&pages, config.kept));
+        let frames = pool.frames().ok();
+        let kept = frames.map(|pages| Kept::new(pages.base().addr().get(), pages.size(), config.kept));
         let (pool, bursts) = (pool.as_ptr(), memif.then(Bursts::register));
         let queue = Queue { device: device.clone(), number, bursts, pool, kept };
         DpdkPort::new(queue, Host::sharing(host, &shared), transport())

@@ -33,7 +33,6 @@
 mod device;
 mod eal;
 mod error;
-mod kept;
 mod mbuf;
 mod pool;
 mod port;

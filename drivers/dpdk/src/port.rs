@@ -13,15 +13,14 @@ use berth_dpdk_sys as sys;
 use berth_net::{Answer, Drop as Reason, Host, NoRoute, Outcome, Transport, Udp};
 use berth_pages::Pages;
 use berth_port::{
-    BURST, DeviceCounters, Frame, Nanos, Peer, Port, PostError, ReplyTo, Tables, Verdict,
-    families::{RX_DROPPED, RX_FRAMES, RX_HELD, TX_DROPPED, TX_FRAMES},
+    BURST, DeviceCounters, Frame, Kept, Nanos, Peer, Port, PostError, ReplyTo, Tables, Vacancy, Verdict,
+    families::{RX_DROPPED, RX_FRAMES, RX_HELD, RX_KEPT, TX_DROPPED, TX_FRAMES},
 };
 
 use crate::{
     device::{Device, Queue},
     eal::register_thread,
     error::Error,
-    kept::{Kept, Vacancy},
     mbuf::Mbuf,
     unmap::Registered,
 };
@@ -46,7 +45,7 @@ pub struct DpdkPort<T = Udp> {
     max_frame: usize,
     tx: ArrayVec<*mut sys::rte_mbuf, TX_QUEUE>,
     /// `Some` if others can read the buffers.
-    kept: Option<Kept>,
+    kept: Option<Kept<*mut sys::rte_mbuf>>,
     epoch: Instant,
     now: Nanos,
     polls: u32,
@@ -61,7 +60,7 @@ berth_port::counters! {
         rx_multi_segment: RX_DROPPED { reason: "multi_segment" },
         rx_shared: RX_DROPPED { reason: "shared_buffer" },
         rx_answered: "frames that the port answers by itself: ARP, NDP, ping",
-        rx_kept: "frames that were left in their buffers for another reader",
+        rx_kept: RX_KEPT,
         rx_held: RX_HELD,
         tx_frames: TX_FRAMES,
         tx_bytes: "bytes that the device took, with all headers",
@@ -292,7 +291,7 @@ impl<T: Transport> Port for DpdkPort<T> {
             };
             match (self.handle(mbuf, noted), &mut self.kept) {
                 (Some(mbuf), Some(frames)) if kept => {
-                    frames.keep(mbuf);
+                    frames.keep(mbuf.into_raw());
                     self.counters.rx_kept += 1;
                 }
                 (Some(mbuf), _) => done.push(mbuf.into_raw()),
@@ -363,7 +362,7 @@ impl<T: Transport> Port for DpdkPort<T> {
     #[inline]
     fn release(&mut self, number: u32) {
         if let Some(mbuf) = self.kept.as_mut().and_then(|kept| kept.release(number)) {
-            free(&mut ArrayVec::from_iter([mbuf.as_ptr()]));
+            free(&mut ArrayVec::from_iter([mbuf]));
         }
     }
 

@@ -59,21 +59,21 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(io::Error) -> PagesError {
 /// Makes a file of `size` zeros in memory that has no name, and that nobody can make shorter or longer. It is of whole
 /// huge pages if `page` says of which.
 pub(crate) fn unnamed(size: usize, page: Option<HugePage>) -> Result<File, PagesError> {
-    let refused = |what| {
-        let error = io::Error::last_os_error();
-        page.and_then(|page| page.missing(size)).unwrap_or_else(|| failed(what)(error))
-    };
+    // To find that out at the end would take all pages there are meanwhile.
+    if let Some(missing) = page.and_then(|page| page.missing(size)) {
+        return Err(missing);
+    }
     let huge = page.map_or(0, |page| libc::MFD_HUGETLB | page.flag() as libc::c_uint);
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"berth".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | huge) };
     if fd < 0 {
-        return Err(refused("cannot make"));
+        return Err(failed("cannot make")(io::Error::last_os_error()));
     }
     // SAFETY: the descriptor was just made, and is nobody else's.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     // SAFETY: no pointers. What is not there now would be a fault later.
     if unsafe { libc::fallocate(fd, 0, 0, size as libc::off_t) } != 0 {
-        return Err(refused("cannot have the memory of"));
+        return Err(failed("cannot have the memory of")(io::Error::last_os_error()));
     }
     seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
     Ok(file)

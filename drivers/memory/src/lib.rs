@@ -161,8 +161,12 @@ impl Pages {
                 let mapping = Mapping::shared(len, &file)?;
                 file::seal(&file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)?;
                 // Older kernels take the seal of a file in huge pages and do not keep it.
-                if Mapping::of(len, &file).is_ok() {
-                    return Err(file::failed("cannot seal")(io::ErrorKind::Unsupported.into()));
+                match Mapping::of(len, &file) {
+                    Err(denied) if denied.kind() == io::ErrorKind::PermissionDenied => {}
+                    other => {
+                        let error = other.err().unwrap_or_else(|| io::ErrorKind::Unsupported.into());
+                        return Err(file::failed("cannot seal")(error));
+                    }
                 }
                 Ok((mapping, Some(Kept::Unnamed(file))))
             }

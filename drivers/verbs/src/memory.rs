@@ -77,7 +77,8 @@ impl Pd {
     }
 
     /// Registers `memory`, which the region keeps. From then on the device, and peers through it, may access it at any
-    /// time. Peers address its first byte as `iova`, or, if that is `None`, by its address in this process.
+    /// time. Peers address its first byte as `iova`, which is to be as far into a page as the memory is, or, if that is
+    /// `None`, by its address in this process.
     pub fn register(&self, memory: impl Into<Part>, access: Access, iova: Option<u64>) -> Result<Mr, Error> {
         let memory = memory.into();
         let (base, len) = (memory.base(), memory.size());

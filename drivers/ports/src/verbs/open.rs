@@ -1,5 +1,8 @@
 //! Opens ports of an RDMA device.
 
+use std::sync::Arc;
+
+use berth_pages::Pages;
 use berth_port::Tables;
 use berth_verbs::{PortConfig, VerbsPort};
 
@@ -25,6 +28,7 @@ impl Open for Verbs {
             slots: self.slots,
             max_frame: opening.max_frame,
             peers: self.peers,
+            kept: opening.kept,
         };
         let ports = berth_verbs::open(&config, opening.queues)?;
         Ok((ports.into_iter().map(|port| Queue(Box::new(port))).collect(), Facts::new()))
@@ -34,6 +38,10 @@ impl Open for Verbs {
 impl OpenQueue for Queue {
     fn open<U: QueueUser>(self, user: U) -> anyhow::Result<U::Output> {
         user.port(*self.0)
+    }
+
+    fn frames(&self) -> Option<Result<Arc<Pages>, String>> {
+        Some(self.0.frames().map_err(str::to_owned))
     }
 }
 
@@ -49,6 +57,7 @@ impl Connect for Verbs {
             slots: client.slots.count as u32,
             max_frame: client.max_frame.min(client.slots.stride),
             peers: 1,
+            kept: 0,
         };
         let (port, peer) = VerbsPort::connect(&config, client.requests)?;
         user.run(port, peer);

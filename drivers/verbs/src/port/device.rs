@@ -1,6 +1,6 @@
 //! A port's device, and the making of its peers. Lives on the rendezvous's thread; the device may come and go.
 
-use berth_memory::Heap;
+use berth_memory::{Heap, Part};
 use berth_port::Peer as Name;
 use berth_rendezvous::{Form, PeerId};
 use berth_wire::{
@@ -13,6 +13,7 @@ use crate::{
     port::{
         PortConfig,
         peer::{Inbound, Outbound, Peer, Shape, name},
+        shared::Frames,
     },
     random_psn,
 };
@@ -83,11 +84,18 @@ impl Device {
         Ok(qp)
     }
 
-    /// Memory for a peer. Its addresses start at 0, as the host API requires; for others any address will do.
-    fn memory(&self, remote: bool, shape: Shape) -> Result<[Mr; 2], Error> {
+    /// The NUMA node that the device is at; `None` if it has none.
+    pub(super) fn numa(&self) -> Option<u32> {
+        let file = format!("/sys/class/infiniband/{}/device/numa_node", self.context.name());
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+
+    /// Memory for a peer, whose requests come into `requests`, which begins with a page, if it is given. Its addresses
+    /// start at 0, as the host API requires; for others any address will do.
+    fn memory(&self, remote: bool, shape: Shape, requests: Option<Part>) -> Result<[Mr; 2], Error> {
         let access = if remote { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
-        let [requests, own] = shape.bytes(remote);
-        let requests = self.pd.register(Heap::new(requests), access, Some(0))?;
+        let [size, own] = shape.bytes(remote);
+        let requests = self.pd.register(requests.unwrap_or_else(|| Heap::new(size).into()), access, Some(0))?;
         Ok([requests, self.pd.register(Heap::new(own), Access::LOCAL_READ, Some(0))?])
     }
 
@@ -96,7 +104,7 @@ impl Device {
         &self,
         (id, place, generation): (PeerId, usize, u16),
         offer: &Offer<'_>,
-        queues: &Queues,
+        (queues, frames): (&Queues, Option<&Frames>),
         config: &PortConfig,
         psn: u32,
     ) -> Result<(Peer, RdmaSide), Refusal> {
@@ -112,7 +120,8 @@ impl Device {
         let writes = offer.kind.writes_slots();
         let qp = self.qp(offer.kind, queues, shape)?;
         let number = qp.number();
-        let [mr, own] = self.memory(writes, shape)?;
+        let requests = frames.filter(|_| !writes).and_then(|frames| frames.part(place));
+        let [mr, own] = self.memory(writes, shape, requests)?;
         let inbound = if writes { Inbound::Slots(config.immediate) } else { Inbound::Receives };
         let outbound = offer.window.map_or(Outbound::Send, Outbound::WriteBack);
         let name = name(gid, place, generation);
@@ -134,7 +143,7 @@ impl Device {
         let qp = self.qp(kind, queues, shape)?;
         let psn = if config.form == Form::HostApi { 0 } else { random_psn() };
         let who = Who::Rdma { qp_num: qp.number(), gid: self.gid.raw, psn, mtu: self.path.mtu };
-        let [mr, own] = self.memory(false, shape)?;
+        let [mr, own] = self.memory(false, shape, None)?;
         let ways = (Inbound::Receives, Outbound::Send);
         let name = Name::Connection { number: 0, host: None };
         let peer = Peer::new((PeerId(0), name, 0, 0), qp, [&mr, &own], shape, ways, self.path.mtu)?;

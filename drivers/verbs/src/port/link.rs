@@ -16,6 +16,7 @@ use crate::{
         PortConfig,
         device::{Device, Queues, Refusal},
         peer::Peer,
+        shared::Frames,
     },
     random_psn,
 };
@@ -50,6 +51,8 @@ pub(super) struct Lane {
     pub(super) queues: Option<Queues>,
     /// The peer at each place.
     pub(super) places: Vec<Option<PeerId>>,
+    /// Where their requests are received, if others are to read them.
+    pub(super) frames: Option<Frames>,
 }
 
 const DEVICE_EVENTS: Family =
@@ -173,7 +176,8 @@ impl Acceptor for Link {
         let queues = lane.queues.as_ref().ok_or(Status::ResourceBusy)?;
         let psn = if self.config.form == Form::HostApi { 0 } else { random_psn() };
         self.generation = self.generation.wrapping_add(1);
-        let taken = device.accept((peer, place, self.generation), offer, queues, &self.config, psn);
+        let taken =
+            device.accept((peer, place, self.generation), offer, (queues, lane.frames.as_ref()), &self.config, psn);
         let (made, side) = taken.map_err(|refusal| {
             self.tally.refused.add(1);
             match refusal {

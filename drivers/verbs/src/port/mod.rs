@@ -19,6 +19,10 @@
 //! send is signalled. Receives are posted again 16 at a time; there are so many that a peer may have as many requests
 //! under way as it has slots.
 //!
+//! With [`PortConfig::kept`], SENDs are received into memory that another process, such as that of a GPU, can map to
+//! read, and stay there as long as they are kept ([`Verdict::Keep`]), as many of a peer as it has slots. Written requests
+//! are not: a peer may write its slot again once the time of a request was up, while a late reader is still at it.
+//!
 //! # The device
 //!
 //! If the device fails, is removed, or overruns a completion queue, the port returns everything made from it and serves
@@ -28,12 +32,14 @@ mod client;
 mod device;
 mod link;
 mod peer;
+mod shared;
 
 use std::{fmt, net::SocketAddr, sync::Arc};
 
+use berth_pages::Pages;
 use berth_port::{
     BURST, Frame, Mailbox, Peer as Name, Port, PostError, Tables, Verdict,
-    families::{PEERS, PSN_GAPS, PSN_LOST, RX_DROPPED, RX_FRAMES, RX_TRUNCATED, TX_DROPPED, TX_FRAMES},
+    families::{PEERS, PSN_GAPS, PSN_LOST, RX_DROPPED, RX_FRAMES, RX_KEPT, RX_TRUNCATED, TX_DROPPED, TX_FRAMES},
     mailbox,
 };
 use berth_rendezvous::{Form, Limits, Rendezvous};
@@ -42,7 +48,8 @@ use berth_wire::rendezvous::{ImmForm, PeerKind};
 use crate::{Completion, Error, Outcome, Work};
 use device::{Device, Queues};
 use link::{Lane, Link, Order, Report, Tally};
-use peer::{Inbound, Peer, Refused, Shape, place_of, split_id};
+use peer::{Inbound, Peer, Refused, Shape, place_of, receive_id, split_id};
+use shared::Shared;
 
 /// Number of slots for messages that are posted to a peer rather than answers.
 const OWN_SLOTS: u32 = 64;
@@ -68,13 +75,17 @@ pub struct PortConfig {
     pub max_frame: usize,
     /// Limit on the peers of each queue.
     pub peers: usize,
+    /// Received frames of each queue that may be kept where they are at once ([`Verdict::Keep`]). If not 0, SENDs come
+    /// into memory that others can read: [`VerbsPort::frames`].
+    pub kept: u32,
 }
 
 impl PortConfig {
     fn shape(&self) -> Shape {
         // The alignment that FPGAs want.
         let stride = self.max_frame.next_multiple_of(128);
-        Shape { slots: self.slots, own: OWN_SLOTS, stride, max_frame: self.max_frame }
+        let kept = self.kept.min(self.slots);
+        Shape { slots: self.slots, own: OWN_SLOTS, stride, max_frame: self.max_frame, kept }
     }
 }
 
@@ -119,8 +130,12 @@ pub fn open(config: &PortConfig, queues: usize) -> Result<Vec<VerbsPort>, OpenEr
     for _ in 0..queues {
         let made = device.queues(config.peers, shape)?;
         let (core, mailbox) = mailbox(2 * config.peers + 4, config.peers + 4);
-        lanes.push(Lane { core, queues: Some(made.clone()), places: vec![None; config.peers] });
-        let port = VerbsPort::new(config, made, mailbox, tally.clone());
+        let mut port = VerbsPort::new(config, made.clone(), mailbox, tally.clone());
+        if config.kept > 0 {
+            port.shared = Shared::new(config.peers, shape, config.kept, device.numa());
+        }
+        let frames = port.shared.as_ref().ok().map(|shared| shared.frames().clone());
+        lanes.push(Lane { core, queues: Some(made), places: vec![None; config.peers], frames });
         ports.push(port);
     }
     let link = Link::new(config.clone(), device, lanes, tally);
@@ -145,7 +160,7 @@ enum Way {
 
 /// One queue of a device, as a [`Port`].
 ///
-/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `tx_frames`, `tx_dropped`
+/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_kept`, `tx_frames`, `tx_dropped`
 /// (answers to a peer that accepts none), `psn_gaps` (immediates whose number does not follow), `psn_lost` (the packets
 /// missing there), `slot_overruns` (requests that were overwritten before they were looked at), `slot_out_of_range`,
 /// `bad_immediates`, `peers_joined` and `peers_failed` (those whose work failed), `device_losses`, `device_returns`,
@@ -164,6 +179,8 @@ pub struct VerbsPort {
     dirty: Vec<usize>,
     /// Places with requests that wait until answers have been sent.
     waiting: Vec<usize>,
+    /// Receives that others can read, or why none.
+    shared: Result<Shared, String>,
     counters: Counters,
     tally: Arc<Tally>,
     /// Whether this queue reports the counters that all queues share.
@@ -175,6 +192,7 @@ berth_port::counters! {
     struct Counters {
         rx_frames: RX_FRAMES,
         rx_truncated: RX_TRUNCATED,
+        rx_kept: RX_KEPT,
         tx_frames: TX_FRAMES,
         tx_dropped: TX_DROPPED { reason: "full" },
         psn_gaps: PSN_GAPS,
@@ -204,11 +222,20 @@ impl VerbsPort {
             burst: 0,
             dirty: Vec::with_capacity(places),
             waiting: Vec::with_capacity(places),
+            shared: Err("the port is to keep no frames".to_owned()),
             counters: Counters::default(),
             tally,
             first: true,
             way: Way::None,
         }
+    }
+
+    /// The memory that SENDs are received into, for another process to read.
+    ///
+    /// # Errors
+    /// Why frames cannot be kept, in words.
+    pub fn frames(&self) -> Result<Arc<Pages>, &str> {
+        self.shared.as_ref().map(Shared::pages).map_err(String::as_str)
     }
 
     /// Carries out the commands of the rendezvous's thread.
@@ -338,12 +365,19 @@ impl VerbsPort {
         counters.rx_frames += 1;
         let len = wire_len.min(self.max_frame);
         counters.rx_truncated += u64::from(wire_len > len);
-        let name = peer.name;
+        let (name, generation) = (peer.name, peer.generation);
         let (buffer, bytes) = peer.request(slot, len);
+        let lies = self.shared.as_ref().ok().and_then(|shared| shared.place(place, &bytes[..len]));
         let mut frame = Frame::new(bytes, len, wire_len, name);
+        if let Some(lies) = lies {
+            frame.set_place(lies);
+        }
         let verdict = handle(&mut frame);
         let (len, urgent) = (frame.len(), frame.is_urgent());
-        if verdict != Verdict::Reply || !peer.has_room() {
+        if let (Verdict::Keep, Some(_), Ok(shared)) = (verdict, lies, &mut self.shared) {
+            counters.rx_kept += 1;
+            shared.keep(receive_id(place, generation, slot));
+        } else if verdict != Verdict::Reply || !peer.has_room() {
             counters.tx_dropped += u64::from(verdict == Verdict::Reply);
             if peer.inbound == Inbound::Receives {
                 peer.release(slot);
@@ -459,6 +493,18 @@ impl Port for VerbsPort {
                 self.fail(place);
                 Err(PostError::Unreachable)
             }
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, number: u32) {
+        let Some(id) = self.shared.as_mut().ok().and_then(|shared| shared.release(number)) else { return };
+        let (place, _, slot) = split_id(id);
+        let Some(peer) = at(&mut self.peers, id) else { return };
+        peer.release(slot);
+        if !peer.dirty {
+            peer.dirty = true;
+            self.dirty.push(place);
         }
     }
 

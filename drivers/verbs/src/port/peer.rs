@@ -53,6 +53,9 @@ pub(super) struct Shape {
     pub(super) stride: usize,
     /// Longest frame in bytes.
     pub(super) max_frame: usize,
+    /// Limit on the requests that stay in their receives for another reader. One whose time was up stays although the
+    /// peer has its answer.
+    pub(super) kept: u32,
 }
 
 impl Shape {
@@ -64,9 +67,9 @@ impl Shape {
     }
 
     /// Number of a peer's receives: those of a whole window, those of answers that the peer may have before we know it
-    /// (no more than a window: [`Peer::must_wait`]), and those that wait to be posted again.
+    /// (no more than a window: [`Peer::must_wait`]), those that others read, and those that wait to be posted again.
     pub(super) fn receives(self) -> u32 {
-        2 * self.slots + SIGNAL_EVERY
+        2 * self.slots + self.kept + SIGNAL_EVERY
     }
 
     /// Limit on sends under way.

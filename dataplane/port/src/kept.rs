@@ -1,29 +1,22 @@
-//! Received frames that stay in their buffers until they are released.
+//! Frames that stay where they were received until they are released.
 
-use std::ptr::NonNull;
+use crate::Place;
 
-use berth_dpdk_sys as sys;
-use berth_memory::Memory as _;
-use berth_pages::Pages;
-use berth_port::Place;
-
-use crate::mbuf::Mbuf;
-
-/// The kept frames of one queue, each under a number. Those that nobody releases go with their pool.
+/// The kept frames of one queue, each under a number. `T` is what the port calls a frame.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct Kept<T> {
     /// The memory that frames lie in: its address, and its length in bytes.
     base: usize,
     size: usize,
-    frames: Box<[Option<NonNull<sys::rte_mbuf>>]>,
+    frames: Box<[Option<T>]>,
     /// Numbers without a frame.
     free: Vec<u32>,
 }
 
 /// A number for the next frame that is kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Vacancy {
-    pub(crate) number: u32,
+pub struct Vacancy {
+    number: u32,
     base: usize,
     size: usize,
 }
@@ -31,45 +24,62 @@ pub(crate) struct Vacancy {
 impl Vacancy {
     /// The place of a frame with these bytes; `None` if they lie elsewhere.
     #[inline]
-    pub(crate) fn place(&self, data: &[u8]) -> Option<Place> {
+    pub fn place(&self, data: &[u8]) -> Option<Place> {
         let at = (data.as_ptr() as usize).wrapping_sub(self.base);
         (at < self.size && data.len() <= self.size - at).then_some(Place { at, number: self.number })
     }
 }
 
-impl Kept {
-    /// Room for `most` frames that lie in `pages`.
-    pub(crate) fn new(pages: &Pages, most: u32) -> Self {
-        let (base, size) = (pages.base().as_ptr() as usize, pages.size());
+impl<T> Kept<T> {
+    /// Room for `most` frames that lie in `size` bytes of memory at address `base`.
+    pub fn new(base: usize, size: usize, most: u32) -> Self {
         Self { base, size, frames: (0..most).map(|_| None).collect(), free: (0..most).rev().collect() }
     }
 
     /// A number, if there is one for another frame.
     #[inline]
-    pub(crate) fn vacancy(&self) -> Option<Vacancy> {
+    pub fn vacancy(&self) -> Option<Vacancy> {
         let &number = self.free.last()?;
         Some(Vacancy { number, base: self.base, size: self.size })
     }
 
     /// Keeps a frame under the number of the last [`vacancy`](Self::vacancy).
+    ///
+    /// # Panics
+    /// If there was none.
     #[inline]
-    pub(crate) fn keep(&mut self, mbuf: Mbuf) {
+    pub fn keep(&mut self, frame: T) {
         let number = self.free.pop().expect("a vacancy");
-        self.frames[number as usize] = NonNull::new(mbuf.into_raw());
+        self.frames[number as usize] = Some(frame);
     }
 
     /// Gives a frame back, and its number; `None` if there is none under this one.
     #[inline]
-    pub(crate) fn release(&mut self, number: u32) -> Option<NonNull<sys::rte_mbuf>> {
-        let mbuf = self.frames.get_mut(number as usize)?.take()?;
+    pub fn release(&mut self, number: u32) -> Option<T> {
+        let frame = self.frames.get_mut(number as usize)?.take()?;
         self.free.push(number);
-        Some(mbuf)
+        Some(frame)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_has_one_frame_until_it_is_released() {
+        let mut kept = Kept::new(0x1000, 64, 2);
+        let number = |kept: &Kept<char>| kept.vacancy().map(|vacancy| vacancy.number);
+        for (at, frame) in [(0, 'a'), (1, 'b')] {
+            assert_eq!(number(&kept), Some(at));
+            kept.keep(frame);
+        }
+        assert_eq!(number(&kept), None);
+        assert_eq!((kept.release(0), kept.release(0), kept.release(2)), (Some('a'), None, None));
+        assert_eq!(number(&kept), Some(0));
+        kept.keep('c');
+        assert_eq!((kept.release(1), kept.release(0)), (Some('b'), Some('c')));
+    }
 
     #[test]
     fn only_what_lies_in_the_memory_has_a_place() {
