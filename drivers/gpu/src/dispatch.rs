@@ -13,7 +13,7 @@ use crate::{
     device::{Buffer, Device, DeviceError, Launch, ProgramId},
     functions::{MIXED, OWN, are_graphs, glue, mixed, texts},
     graphs::Graphs,
-    mapping::{Frames, Mapping},
+    mapping::{FileMap, Mapping},
 };
 
 /// What is said of graphs whose requests lie in memory of the device.
@@ -43,7 +43,7 @@ pub(crate) struct ServedRing {
     /// Memory of the device that has its requests.
     pub(crate) posted: Option<(OwnedFd, VramFd)>,
     /// Memory in which they may lie besides.
-    pub(crate) frames: Option<Arc<Frames>>,
+    pub(crate) frames: Option<Arc<FileMap>>,
 }
 
 /// A ring, as a thread for graphs reads it.
@@ -52,7 +52,7 @@ pub(crate) struct Mapped {
     pub(crate) ring: Arc<Mapping>,
     /// Bytes of its messages' header.
     pub(crate) header: u32,
-    pub(crate) frames: Option<Arc<Frames>>,
+    pub(crate) frames: Option<Arc<FileMap>>,
 }
 
 /// Rings that a device serves.

@@ -1,4 +1,4 @@
-//! Ring files, mapped where their flags assume them to be.
+//! Files of other processes' memory: rings, mapped where their flags assume them to be, and frames.
 
 use std::{
     fs::File,
@@ -14,18 +14,68 @@ use std::{
 use berth_memory::Memory;
 use berth_ring::abi::{SHARED_MAGIC, SHARED_VERSION, SharedRing};
 
-/// A mapped ring file. Offsets and lengths were checked against its size.
+/// The front of a file, mapped and shared with whoever else maps it.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct FileMap {
     base: NonNull<u8>,
     size: usize,
-    front: SharedRing,
 }
 
 // SAFETY: the mapping is owned, and only ever handed out as a pointer.
-unsafe impl Send for Mapping {}
+unsafe impl Send for FileMap {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for FileMap {}
+
+impl FileMap {
+    /// Maps memory of another process, which only that writes, to be read: the first `size` bytes of a file, at this
+    /// address.
+    pub(crate) fn frames(file: &File, size: usize, at: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < size as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "frames beyond their file"));
+        }
+        Self::new(file, size, libc::PROT_READ, Some(at))
+    }
+
+    /// Maps `size` bytes: at an address where nothing lies, or wherever there is room.
+    fn new(file: &File, size: usize, rights: libc::c_int, at: Option<usize>) -> io::Result<Self> {
+        let more = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let wanted = std::ptr::without_provenance_mut(at.unwrap_or(0));
+        // SAFETY: at a place of the kernel's choice, or one where nothing lies: no memory that exists is touched.
+        let base = unsafe { libc::mmap(wanted, size, rights, libc::MAP_SHARED | more, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast());
+        let base = base.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "mapped at address 0"))?;
+        Ok(Self { base, size })
+    }
+}
+
+// SAFETY: mapped until drop, at an address that stays; initialised by the file. What may only be read is registered so.
+unsafe impl Memory for FileMap {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for FileMap {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `new`.
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
+        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
+    }
+}
+
+/// A mapped ring file. Offsets and lengths were checked against its size.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    mapped: FileMap,
+    front: SharedRing,
+}
 
 /// Where a ring file is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +129,8 @@ impl Mapping {
             At::Base => Some(front.base as usize),
             At::Anywhere => None,
         };
-        let base = map(file, size, libc::PROT_READ | libc::PROT_WRITE, at)?;
-        Ok(Self { base, size, front })
+        let mapped = FileMap::new(file, size, libc::PROT_READ | libc::PROT_WRITE, at)?;
+        Ok(Self { mapped, front })
     }
 
     /// What the file says of the ring.
@@ -90,7 +140,7 @@ impl Mapping {
 
     fn flag(&self, from: u64, slot: u32) -> &AtomicU64 {
         // SAFETY: the offset was checked with all slots, and is a multiple of 8; both sides access flags atomically.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(from as usize + 8 * slot as usize).cast()) }
+        unsafe { AtomicU64::from_ptr(self.mapped.base.as_ptr().add(from as usize + 8 * slot as usize).cast()) }
     }
 
     /// The flag of the request in a slot; 0 if there is none.
@@ -122,74 +172,13 @@ impl Mapping {
     }
 }
 
-// SAFETY: mapped, readable and writable until drop, at an address that stays; initialised by the file.
+// SAFETY: as its mapping's; readable and writable.
 unsafe impl Memory for Mapping {
     fn base(&self) -> NonNull<u8> {
-        self.base
+        self.mapped.base
     }
 
     fn size(&self) -> usize {
-        self.size
-    }
-}
-
-/// Memory of another process, which only that writes.
-#[derive(Debug)]
-pub(crate) struct Frames {
-    base: NonNull<u8>,
-    size: usize,
-}
-
-// SAFETY: the mapping is owned, and only ever handed out as a pointer.
-unsafe impl Send for Frames {}
-// SAFETY: as above.
-unsafe impl Sync for Frames {}
-
-impl Frames {
-    /// Maps the first `size` bytes of a file at this address, to be read.
-    pub(crate) fn new(file: &File, size: usize, at: usize) -> io::Result<Self> {
-        if file.metadata()?.len() < size as u64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "frames beyond their file"));
-        }
-        map(file, size, libc::PROT_READ, Some(at)).map(|base| Self { base, size })
-    }
-}
-
-// SAFETY: mapped until drop, at an address that stays; initialised by the file. It is registered to be read alone.
-unsafe impl Memory for Frames {
-    fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    fn size(&self) -> usize {
-        self.size
-    }
-}
-
-impl Drop for Frames {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `new`.
-        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
-        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
-    }
-}
-
-/// Maps the front of a file, shared: at an address where nothing lies, or wherever there is room.
-fn map(file: &File, size: usize, rights: libc::c_int, at: Option<usize>) -> io::Result<NonNull<u8>> {
-    let more = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
-    let wanted = std::ptr::without_provenance_mut(at.unwrap_or(0));
-    // SAFETY: at a place of the kernel's choice, or one where nothing lies: no memory that exists is touched.
-    let base = unsafe { libc::mmap(wanted, size, rights, libc::MAP_SHARED | more, file.as_raw_fd(), 0) };
-    if base == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(base.cast()).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "mapped at address 0"))
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `new`.
-        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
-        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
+        self.mapped.size
     }
 }

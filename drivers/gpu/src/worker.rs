@@ -18,7 +18,7 @@ use crate::{
     control::{Command, Functions, Report, RingFd, line},
     dispatch::{Dispatcher, ServedRing},
     lease::process,
-    mapping::{At, Frames, Mapping},
+    mapping::{At, FileMap, Mapping},
     once, session, vram,
     walls::shut_in,
 };
@@ -76,7 +76,7 @@ fn mapped(rings: &[RingFd]) -> io::Result<Vec<ServedRing>> {
         let mapping = Arc::new(Mapping::new(&inherited(ring.fd)?, At::Base)?);
         let posted =
             ring.vram.map(|vram| Ok::<_, io::Error>((OwnedFd::from(inherited(vram.fd)?), vram))).transpose()?;
-        let frames = ring.frames.map(|frames| Frames::new(&inherited(frames.fd)?, frames.bytes, frames.at));
+        let frames = ring.frames.map(|frames| FileMap::frames(&inherited(frames.fd)?, frames.bytes, frames.at));
         Ok(ServedRing { mapping, header: ring.header, posted, frames: frames.transpose()?.map(Arc::new) })
     };
     rings.iter().map(mapped).collect()
