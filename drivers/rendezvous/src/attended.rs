@@ -38,6 +38,11 @@ impl<P: Port> Port for Attended<P> {
     }
 
     #[inline]
+    fn release(&mut self, number: u32) {
+        self.port.release(number);
+    }
+
+    #[inline]
     fn tx(&mut self) {
         self.port.tx();
     }

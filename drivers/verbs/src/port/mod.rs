@@ -160,7 +160,8 @@ enum Way {
 
 /// One queue of a device, as a [`Port`].
 ///
-/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_kept`, `tx_frames`, `tx_dropped`
+/// Counters: `rx_frames`, `rx_truncated` (longer than `max_frame`, lent with the length cut), `rx_kept`, `tx_frames`,
+/// `tx_dropped`
 /// (answers to a peer that accepts none), `psn_gaps` (immediates whose number does not follow), `psn_lost` (the packets
 /// missing there), `slot_overruns` (requests that were overwritten before they were looked at), `slot_out_of_range`,
 /// `bad_immediates`, `peers_joined` and `peers_failed` (those whose work failed), `device_losses`, `device_returns`,
