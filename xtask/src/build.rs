@@ -18,9 +18,6 @@ pub(crate) const DRIVERS: [&str; 8] = ["-p", "berth-dpdk", "-p", "berth-ofi", "-
 /// The fuzz targets.
 const FUZZ: [&str; 2] = ["-p", "berth-fuzz"];
 
-/// The models of what is shared without locks.
-const MODELS: [&str; 2] = ["-p", "berth-models"];
-
 /// All packages but the fuzz targets, which are built with flags of their own.
 pub(crate) const ALL: [&str; 6] = ["--release", "--workspace", "--exclude", "berth-fuzz", "--features", FEATURES];
 
@@ -56,15 +53,15 @@ pub(crate) fn fuzz_targets(names: &[String]) -> Command {
     build
 }
 
-/// Runs the models. Programs of the drivers, which do not know loom, are not built.
+/// Runs the models of what is shared without locks.
 pub(crate) fn models() -> Command {
-    let mut test = cargo([&["test", "--release"], &MODELS[..], &DRIVERS, &["--test", "models"]].concat());
-    test.env("RUSTC_WORKSPACE_WRAPPER", root().join("dataplane/models/rustc"));
+    let mut test = all("test");
+    test.args(["--test", "models"]).env("RUSTC_WORKSPACE_WRAPPER", root().join("dataplane/models/rustc"));
     test
 }
 
-/// That no crate is built twice for the programs, the tests, the fuzz targets, the models and the packages, but for those of
-/// this workspace that fuzz targets have instrumented, or models made of loom.
+/// That no crate is built twice for the programs, the tests, the fuzz targets and the packages, but for those of this
+/// workspace that fuzz targets have instrumented.
 pub(crate) fn compare() -> Result<()> {
     let tests = units(&[&ALL[1..], &["--edges", "normal,dev"]].concat())?;
     let programs = units(&["-p", "berth", "--features", FEATURES])?;
@@ -72,13 +69,12 @@ pub(crate) fn compare() -> Result<()> {
     // These are what has the features.
     let differ = |unit: &&String| !["berth v", "berth-perf v", "berth-ports v"].iter().any(|own| unit.starts_with(own));
     let fuzz = units(&[&FUZZ, &DRIVERS[..]].concat())?;
-    let models = units(&[&MODELS[..], &DRIVERS, &["--edges", "normal,dev"]].concat())?;
-    let shared = |unit: &&String| !["berth", "libfuzzer-sys v", "arbitrary v"].iter().any(|own| unit.starts_with(own));
+    let not_fuzzed =
+        |unit: &&String| !["berth", "libfuzzer-sys v", "arbitrary v"].iter().any(|own| unit.starts_with(own));
     let twice: Vec<_> = programs
         .difference(&tests)
         .chain(plain.difference(&tests).filter(differ))
-        .chain(fuzz.difference(&tests).filter(shared))
-        .chain(models.difference(&tests).filter(shared))
+        .chain(fuzz.difference(&tests).filter(not_fuzzed))
         .collect();
     ensure!(twice.is_empty(), "built once for tests and once more for programs:\n{twice:#?}");
     Ok(())
