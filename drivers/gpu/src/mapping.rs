@@ -37,7 +37,7 @@ impl FileMap {
     }
 
     /// Maps `size` bytes: at an address where nothing lies, or wherever there is room.
-    fn new(file: &File, size: usize, rights: libc::c_int, at: Option<usize>) -> io::Result<Self> {
+    pub(crate) fn new(file: &impl AsRawFd, size: usize, rights: libc::c_int, at: Option<usize>) -> io::Result<Self> {
         let more = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
         let wanted = std::ptr::without_provenance_mut(at.unwrap_or(0));
         // SAFETY: at a place of the kernel's choice, or one where nothing lies: no memory that exists is touched.

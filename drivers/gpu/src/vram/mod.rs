@@ -16,7 +16,7 @@ use std::{
         unix::net::UnixStream,
     },
     path::Path,
-    ptr::{self, NonNull},
+    ptr::NonNull,
     time::Duration,
 };
 
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::blocks::VramBlocks;
 pub(crate) use self::chunks::{ChunkFds, Chunks};
-use crate::{child, choice::Choice, control::line, gpu::GpuError};
+use crate::{child, choice::Choice, control::line, gpu::GpuError, mapping::FileMap};
 
 /// How long a worker may take to answer: a driver that starts takes a second or two.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -87,24 +87,18 @@ const SENT_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Vram {
     handle: OwnedFd,
-    base: NonNull<u8>,
-    size: usize,
+    mapped: FileMap,
     at: usize,
 }
 
-// SAFETY: the mapping is owned, and only ever handed out as a pointer.
-unsafe impl Send for Vram {}
-// SAFETY: as above.
-unsafe impl Sync for Vram {}
-
-// SAFETY: mapped, readable and writable until drop, at an address that stays; initialised by the worker.
+// SAFETY: as its mapping's; readable and writable, and initialised by the worker.
 unsafe impl Memory for Vram {
     fn base(&self) -> NonNull<u8> {
-        self.base
+        self.mapped.base()
     }
 
     fn size(&self) -> usize {
-        self.size
+        self.mapped.size()
     }
 }
 
@@ -127,8 +121,9 @@ impl Vram {
         let (Some(dma_buf), Some(handle)) = (files.pop(), files.pop()) else {
             return Err(ended(worker, "sent no memory"));
         };
-        let base = map(&dma_buf, size).map_err(|e| refused(format!("a CPU cannot map its dma-buf: {e}")))?;
-        let vram = Self { handle, base, size, at };
+        let mapped = FileMap::new(&dma_buf, size, libc::PROT_READ | libc::PROT_WRITE, None);
+        let mapped = mapped.map_err(|e| refused(format!("a CPU cannot map its dma-buf: {e}")))?;
+        let vram = Self { handle, mapped, at };
         let ends = [0, size - MARKS[0].len()];
         if !ends.iter().all(|at| vram.holds(*at, &MARKS[0])) {
             return Err(refused("what the GPU writes does not reach a CPU that maps its dma-buf"));
@@ -209,22 +204,4 @@ fn received(from: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         said.extend(&bytes[..got.bytes]);
     }
     Ok((said, files))
-}
-
-fn map(dma_buf: &OwnedFd, size: usize) -> io::Result<NonNull<u8>> {
-    let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: at a place of the kernel's choice: no memory that exists is touched.
-    let base = unsafe { libc::mmap(ptr::null_mut(), size, rights, flags, dma_buf.as_raw_fd(), 0) };
-    if base == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
-}
-
-impl Drop for Vram {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping made in `allocate`.
-        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.size) };
-        debug_assert_eq!(unmapped, 0, "munmap of a whole mapping");
-    }
 }
