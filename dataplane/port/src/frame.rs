@@ -27,6 +27,11 @@ pub struct Place {
     pub number: u32,
 }
 
+impl Place {
+    /// Bytes that there are to be in that memory behind the last frame, because readers round up.
+    pub const BEHIND: usize = 64 << 10;
+}
+
 /// The destination of a late answer, which does not lie in its request's frame: [`Frame::reply_to`] returns it,
 /// [`Port::reply`] takes it.
 ///

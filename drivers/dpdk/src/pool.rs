@@ -12,6 +12,7 @@ use std::{
 use berth_dpdk_sys as sys;
 use berth_memory::Memory as _;
 use berth_pages::{Backing, HugePage, Pages};
+use berth_port::Place;
 
 use crate::error::Errno;
 
@@ -22,8 +23,6 @@ static POOLS: AtomicU32 = AtomicU32::new(0);
 pub(crate) const CACHE: u32 = 256;
 /// Payloads begin at a multiple of this many bytes: what a GPU reads at once.
 const ALIGN: usize = 64;
-/// Memory behind the last buffer, because readers round up.
-const BEHIND: usize = 64 << 10;
 /// Size of an ordinary page.
 const PAGE: usize = 4096;
 
@@ -263,7 +262,7 @@ impl Layout {
         };
         let last = buffers.checked_sub(1)? / each;
         let end = area * last as usize + span(buffers - each * last);
-        Some(Self { buffers, first, stride, each, area, size: (end + BEHIND).next_multiple_of(page) })
+        Some(Self { buffers, first, stride, each, area, size: (end + Place::BEHIND).next_multiple_of(page) })
     }
 
     /// Offset and length of each area.
@@ -287,7 +286,7 @@ mod tests {
             assert_eq!((layout.first, layout.stride), (first, 2176));
             assert_eq!((layout.first + 128 + headers) % ALIGN, 0);
             assert_eq!(layout.size % PAGE, 0);
-            assert!(layout.size >= first + 1000 * 2176 + BEHIND);
+            assert!(layout.size >= first + 1000 * 2176 + Place::BEHIND);
             assert_eq!(layout.areas().collect::<Vec<_>>(), [(first, 1000 * 2176)]);
         }
         assert_eq!(Layout::new(1, 2177, 42, None).unwrap().stride, 2240);
@@ -313,7 +312,7 @@ mod tests {
             for (at, len) in layout.areas() {
                 assert_eq!((at % HUGE, len % usize::from(room)), (22, 0));
                 assert!(at % HUGE + len <= HUGE);
-                assert!(at + len + BEHIND <= layout.size);
+                assert!(at + len + Place::BEHIND <= layout.size);
                 all += len / usize::from(room);
             }
             assert_eq!(all, buffers as usize);

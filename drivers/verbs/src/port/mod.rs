@@ -312,10 +312,7 @@ impl VerbsPort {
             self.fail(place);
             return false;
         }
-        if !peer.dirty {
-            peer.dirty = true;
-            self.dirty.push(place);
-        }
+        peer.ring_soon(place, &mut self.dirty);
         let wire_len = completion.len();
         if peer.must_wait() {
             if !peer.wait(posted, wire_len) {
@@ -358,10 +355,7 @@ impl VerbsPort {
     #[inline]
     fn lend<H: FnMut(&mut Frame<'_>) -> Verdict>(&mut self, place: usize, slot: u32, wire_len: usize, handle: &mut H) {
         let Some(peer) = self.peers[place].as_deref_mut() else { return };
-        if !peer.dirty {
-            peer.dirty = true;
-            self.dirty.push(place);
-        }
+        peer.ring_soon(place, &mut self.dirty);
         let counters = &mut self.counters;
         counters.rx_frames += 1;
         let len = wire_len.min(self.max_frame);
@@ -439,11 +433,8 @@ impl VerbsPort {
                 continue;
             }
             peer.sent(number);
-            if !peer.dirty {
-                // Its buffers that came back are posted again.
-                peer.dirty = true;
-                self.dirty.push(place);
-            }
+            // Its buffers that came back are posted again.
+            peer.ring_soon(place, &mut self.dirty);
         }
     }
 }
@@ -484,10 +475,7 @@ impl Port for VerbsPort {
             None => Err(PostError::Full),
             Some(Ok(())) => {
                 self.counters.tx_frames += 1;
-                if !there.dirty {
-                    there.dirty = true;
-                    self.dirty.push(place);
-                }
+                there.ring_soon(place, &mut self.dirty);
                 Ok(())
             }
             Some(Err(_)) => {
@@ -503,10 +491,7 @@ impl Port for VerbsPort {
         let (place, _, slot) = split_id(id);
         let Some(peer) = at(&mut self.peers, id) else { return };
         peer.release(slot);
-        if !peer.dirty {
-            peer.dirty = true;
-            self.dirty.push(place);
-        }
+        peer.ring_soon(place, &mut self.dirty);
     }
 
     #[inline]

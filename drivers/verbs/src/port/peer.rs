@@ -201,6 +201,15 @@ impl Peer {
         Ok(peer)
     }
 
+    /// Puts it, which is at `place`, on the port's list of doorbells unless it is there.
+    #[inline]
+    pub(super) fn ring_soon(&mut self, place: usize, list: &mut Vec<usize>) {
+        if !self.dirty {
+            self.dirty = true;
+            list.push(place);
+        }
+    }
+
     pub(super) fn qp(&mut self) -> &mut Qp {
         &mut self.qp
     }
