@@ -10,30 +10,34 @@ set -eu
 . lab/rxe.sh
 client="$PEERS/rpc_rdma rxe1 1 10.9.0.1"
 
-cat >"$OUT/berth.toml" <<TOML
+# configure GPUS PORTS BUDGET: what berth runs by.
+configure() {
+    cat >"$OUT/berth.toml" <<TOML
 [runtime]
 housekeeping_cpus = [0]
-[[port]]
-name = "own"
-driver = "verbs"
-device = "rxe0"
-gid_index = 1
-rendezvous = "10.9.0.1:7001"
-cpu = 1
-rdma = { peers = 8 }
-[[port]]
-name = "fpga"
-driver = "verbs"
-device = "rxe0"
-gid_index = 1
-rendezvous = "10.9.0.1:7002"
-rendezvous_form = "host-api"
-cpu = 1
-rdma = { peers = 4 }
+$1
+$2
 [[function]]
 name = "rpc_increment"
 handler = "builtin:rpc_increment"
+$3
 TOML
+}
+
+# port NAME NUMBER RDMA MORE
+port() {
+    cat <<TOML
+[[port]]
+name = "$1"
+driver = "verbs"
+device = "rxe0"
+gid_index = 1
+rendezvous = "10.9.0.1:$2"
+cpu = 1
+rdma = { $3 }
+$4
+TOML
+}
 
 start() {
     "$BERTH" run --config "$OUT/berth.toml" >"$OUT/$1" 2>"$OUT/$1.err" &
@@ -71,6 +75,8 @@ else
     echo "not ok doctor lists rxe0: $("$BERTH" doctor | grep rdma | head -n 1)"
 fi
 
+configure "" "$(port own 7001 "peers = 8" "")
+$(port fpga 7002 "peers = 4" 'rendezvous_form = "host-api"')" ""
 start ready
 check "$ANSWERS answers to a UC client of the host API" "answers $ANSWERS" $client 7002 host-api uc-write $ANSWERS
 check "$ANSWERS answers to an RC client that sends" "answers $ANSWERS" $client 7001 berth rc-send $ANSWERS
@@ -138,28 +144,11 @@ check "fpga counts psn_lost" 300 count fpga psn_lost
 # A GPU in software reads what peers send where it was received. What they write is copied.
 # on_gpu NAME BUDGET_US RDMA: starts berth so.
 on_gpu() {
-    cat >"$OUT/berth.toml" <<TOML
-[runtime]
-housekeeping_cpus = [0]
-[[gpu]]
+    configure '[[gpu]]
 name = "gpu0"
 device = "soft"
-time_limit_ms = 60000
-[[port]]
-name = "own"
-driver = "verbs"
-device = "rxe0"
-gid_index = 1
-rendezvous = "10.9.0.1:7001"
-cpu = 1
-idle = "adaptive"
-rdma = { $3 }
-rpc = { dispatch = "gpu", gpu = "gpu0", memory = "pinned", slots = 128, slot_size = 1408 }
-[[function]]
-name = "rpc_increment"
-handler = "builtin:rpc_increment"
-budget_us = $2
-TOML
+time_limit_ms = 60000' "$(port own 7001 "$3" 'idle = "adaptive"
+rpc = { dispatch = "gpu", gpu = "gpu0", memory = "pinned", slots = 128, slot_size = 1408 }')" "budget_us = $2"
     start "$1"
     worker=$(sed -n 's/^berth ready .*"worker_pid":\([0-9]*\).*/\1/p' "$OUT/$1")
 }

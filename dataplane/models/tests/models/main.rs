@@ -1,4 +1,4 @@
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p berth-models --target-dir target/loom`
+//! `RUSTC_WORKSPACE_WRAPPER=$PWD/dataplane/models/rustc cargo test --release -p berth-models --test models`
 #![cfg(loom)]
 
 mod admission;
